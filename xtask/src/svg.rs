@@ -1,4 +1,6 @@
-//! The few SVG elements that plots need: boxes, lines, text, and the numbers at an axis.
+//! The few SVG elements that plots need: boxes, lines, text, and the numbers at an axis. By hand: `plotters` rounds to
+//! whole pixels, draws a line for every digit of a logarithmic axis, and has neither a title for screen readers nor a
+//! column of numbers beside the bars.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,7 @@
 //! The result of a check: rows with a status each, as values, JSON and JUnit XML.
+//!
+//! The XML is made by hand: `quick-junit` drops tabs, line breaks in messages and the words behind an escape character,
+//! and lets U+FFFE pass, which no parser accepts.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -56,7 +59,7 @@ pub struct Row {
 
 impl Row {
     /// Creates a row; [`Row::took`] adds the time.
-    pub fn new(id: impl Into<String>, title: impl Into<String>, rule: Rule, (status, detail): Seen) -> Row {
+    pub fn new(id: impl Into<String>, title: impl Into<String>, rule: Rule, (status, detail): Observation) -> Row {
         Row { id: id.into(), title: title.into(), status, detail, rule, took_ms: 0 }
     }
 
@@ -69,25 +72,25 @@ impl Row {
 }
 
 /// A status and the observation.
-pub type Seen = (Status, String);
+pub type Observation = (Status, String);
 
 /// The requirement is met.
-pub(crate) fn pass(detail: impl Into<String>) -> Seen {
+pub(crate) fn pass(detail: impl Into<String>) -> Observation {
     (Status::Pass, detail.into())
 }
 
 /// A finding.
-pub(crate) fn fail(detail: impl Into<String>) -> Seen {
+pub(crate) fn fail(detail: impl Into<String>) -> Observation {
     (Status::Fail, detail.into())
 }
 
 /// A finding that the specification allows.
-pub(crate) fn warn(detail: impl Into<String>) -> Seen {
+pub(crate) fn warn(detail: impl Into<String>) -> Observation {
     (Status::Warn, detail.into())
 }
 
 /// The row could not be tested.
-pub(crate) fn skip(detail: impl Into<String>) -> Seen {
+pub(crate) fn skip(detail: impl Into<String>) -> Observation {
     (Status::Skip, detail.into())
 }
 

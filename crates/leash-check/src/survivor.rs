@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use leash_model::identity::Identity;
-use leash_orphans::belongings;
+use leash_orphans::scan::belongings;
 use leash_tree::platform::identity::Held;
 use leash_tree::platform::proc::Proc;
 

@@ -10,12 +10,14 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use super::kin;
-use super::kin::{Claim, Kin, Seen};
-use super::scan;
-use super::verdict::{Finding, Role, Verdict};
-use crate::belongings;
-use crate::belongings::Belongings;
+mod kin;
+pub mod watch;
+
+use crate::judge::verdict::{Finding, Role, Verdict};
+use crate::scan;
+use crate::scan::belongings;
+use crate::scan::belongings::Belongings;
+use kin::{Claim, Kin, ProcessTraits};
 use leash_model::clock;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;
@@ -34,7 +36,7 @@ const QUIET_LOOKS: usize = 2;
 
 /// The verdicts that may be ended, and the grace.
 #[derive(Clone, Debug)]
-pub struct Terms {
+pub struct ReapTerms {
     /// The verdicts that are sufficient.
     pub verdicts: Vec<Verdict>,
     /// Time between SIGTERM and SIGKILL.
@@ -43,7 +45,7 @@ pub struct Terms {
 
 /// The result for a finding.
 #[derive(Clone, Debug)]
-pub enum Outcome {
+pub enum ReapOutcome {
     /// Leash tried to end it: the receipt lists the processes that are left.
     Ended(Box<Receipt>),
     /// No signal was sent.
@@ -79,17 +81,17 @@ impl std::fmt::Display for Spared {
 }
 
 /// Ends the tree of one finding. `look` scans and judges again.
-pub fn end(proc: &Proc, root: Identity, terms: &Terms, look: &mut dyn FnMut() -> Vec<Finding>) -> Outcome {
+pub fn end(proc: &Proc, root: Identity, terms: &ReapTerms, look: &mut dyn FnMut() -> Vec<Finding>) -> ReapOutcome {
     let began = Moment::now();
     let (finding, mut tree) = match confirm(proc, root, &terms.verdicts, look) {
         Ok(confirmed) => confirmed,
-        Err(spared) => return Outcome::Spared(spared),
+        Err(spared) => return ReapOutcome::Spared(spared),
     };
     let had = belongings::of(proc, &finding.tree);
     tree.learn();
     let how = tree.climb_down(terms.grace);
     let left = tree.left();
-    Outcome::Ended(Box::new(receipt(proc, &finding, Done { had, how, left, seen: tree.held.len(), began })))
+    ReapOutcome::Ended(Box::new(receipt(proc, &finding, Done { had, how, left, seen: tree.held.len(), began })))
 }
 
 /// Holds pidfds of a tree and judges it while they are held.
@@ -153,7 +155,7 @@ impl Tree {
         self.learn_from(&all);
     }
 
-    fn learn_from(&mut self, all: &[Seen]) {
+    fn learn_from(&mut self, all: &[ProcessTraits]) {
         let held: HashSet<(i32, u64)> = self.held.iter().map(|held| (held.id.pid, held.id.start)).collect();
         self.kin.learn(all, |seen| held.contains(&(seen.pid, seen.start)));
     }
@@ -161,10 +163,11 @@ impl Tree {
     /// Opens pidfds of processes that have left the tree, and signals them. Returns true if there were any.
     fn hold_strays(&mut self, signal: Signal) -> bool {
         let all = kin::everybody(&self.proc);
-        let is_held = |seen: &Seen| self.held.iter().any(|held| seen.is(&held.id));
+        let is_held = |seen: &ProcessTraits| self.held.iter().any(|held| seen.is(&held.id));
         let strangers: HashSet<i32> = all.iter().filter(|seen| !is_held(seen)).map(|seen| seen.pid).collect();
-        let claim =
-            |seen: &Seen| self.kin.claim(seen, self.since, |number| strangers.contains(&number) && number != seen.pid);
+        let claim = |seen: &ProcessTraits| {
+            self.kin.claim(seen, self.since, |number| strangers.contains(&number) && number != seen.pid)
+        };
         let (mut strays, mut suspects) = (Vec::new(), Vec::new());
         for seen in all.iter().filter(|seen| strangers.contains(&seen.pid)) {
             match claim(seen) {

@@ -1,10 +1,14 @@
-//! The facts that one scan found. They are plain values, so a test can describe any machine.
+//! The facts that one scan found, and the evidence that a judge takes from them. They are plain values, so a test can
+//! describe any machine.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
 
+mod evidence;
+
+pub use evidence::{Evidence, Stream};
 use leash_model::identity::Identity;
 
 /// The result of one scan.
@@ -33,7 +37,7 @@ pub struct Unread {
     /// The process.
     pub id: Identity,
     /// The reason.
-    pub why: Why,
+    pub why: UnreadReason,
 }
 
 /// A TCP connection that a server has accepted.
@@ -51,7 +55,7 @@ pub struct Served {
 /// The reason why something could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum UnreadReason {
     /// It belongs to another user, or it forbids reading (not dumpable).
     NotPermitted,
     /// The kernel gives no information about sockets of this kind (no `unix_diag`, or another network namespace).
@@ -109,14 +113,14 @@ pub struct Process {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Channel {
     /// The kind of file behind it.
-    pub kind: Kind,
+    pub kind: DescriptorKind,
     /// The holders of the other end.
     pub other_end: OtherEnd,
 }
 
 /// The kind of file behind a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kind {
+pub enum DescriptorKind {
     /// It was not read.
     NotAsked,
     /// It could not be read.
@@ -154,14 +158,14 @@ pub enum OtherEnd {
         all: bool,
     },
     /// The holders can't be determined.
-    NotVisible(Why),
+    NotVisible(UnreadReason),
     /// This kind of file has no other end.
     None,
 }
 
 impl Channel {
     /// A channel that was not read.
-    pub const NOT_ASKED: Channel = Channel { kind: Kind::NotAsked, other_end: OtherEnd::None };
+    pub const NOT_ASKED: Channel = Channel { kind: DescriptorKind::NotAsked, other_end: OtherEnd::None };
 
     /// The known holders of the other end.
     pub fn holders(&self) -> impl Iterator<Item = &Identity> {
@@ -175,7 +179,7 @@ impl Channel {
     /// The inode number, for channels that have another end.
     pub fn inode(&self) -> Option<u64> {
         match self.kind {
-            Kind::Pipe { inode } | Kind::Socket { inode } => Some(inode),
+            DescriptorKind::Pipe { inode } | DescriptorKind::Socket { inode } => Some(inode),
             _ => None,
         }
     }
@@ -195,6 +199,30 @@ impl Process {
         let line: String = self.argv.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         line
     }
+
+    /// A process with only a PID and a start time; the caller fills in the rest.
+    pub(crate) fn nobody(pid: i32, start: u64) -> Process {
+        Process {
+            id: Identity { pid, start, inode: None },
+            ppid: 0,
+            pgrp: pid,
+            session: pid,
+            tty: 0,
+            uid: 0,
+            comm: String::new(),
+            argv: Vec::new(),
+            cwd: None,
+            variables: None,
+            marks: BTreeMap::new(),
+            state: 'S',
+            cpu: 0,
+            resident: 0,
+            swap: 0,
+            stdin: Channel::NOT_ASKED,
+            stdout: Channel::NOT_ASKED,
+            terminal_gone: false,
+        }
+    }
 }
 
 impl Facts {
@@ -207,6 +235,12 @@ impl Facts {
     /// The process with this PID and start time.
     pub fn same(&self, id: &Identity) -> Option<&Process> {
         self.process(id.pid).filter(|process| process.id.is(id))
+    }
+
+    /// True if a process only collects orphans: process 1, a session's systemd, the init of a container.
+    pub(crate) fn is_reaper(&self, pid: i32) -> bool {
+        // Parent 0 is outside of our PID namespace: `docker exec`, which may well be alive.
+        pid == 1 || self.process(pid).is_some_and(|process| is_reaper_name(&process.comm))
     }
 
     /// The parent of a process, its parent, and so on. A parent is older than its child: a younger process has only
@@ -222,6 +256,12 @@ impl Facts {
 }
 
 /// Converts ticks to a duration.
-pub(super) fn ticks(count: u64, hertz: u64) -> Duration {
+fn ticks(count: u64, hertz: u64) -> Duration {
     Duration::from_millis(count.saturating_mul(1000) / hertz.max(1))
+}
+
+/// True if a program of this name only collects orphans.
+pub(crate) fn is_reaper_name(comm: &str) -> bool {
+    const REAPERS: [&str; 7] = ["systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"];
+    REAPERS.contains(&comm)
 }

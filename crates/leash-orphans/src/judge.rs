@@ -9,13 +9,18 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 mod cases;
+pub mod verdict;
 
+use crate::facts::{Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, Served, Stream, UnreadReason};
+use crate::knowledge::Knowledge;
 use cases::{Case, Cases};
-
-use super::facts::{Channel, Facts, Kind, OtherEnd, Process, Served, Why};
-use super::knowledge::Knowledge;
-use super::verdict::{Evidence, Finding, Role, Stream, Verdict};
 use leash_model::identity::Identity;
+use verdict::{Finding, Role, Verdict};
+
+/// The time for which the other ends of a server must be closed while its parent lives. A host that ends a server
+/// properly closes its stdin, waits 2 s, sends SIGTERM and waits 2 s more; on a slow machine this may take twice as
+/// long.
+pub const SETTLE: Duration = Duration::from_secs(10);
 
 /// The limits for a verdict.
 #[derive(Clone, Debug)]
@@ -29,7 +34,7 @@ pub struct Policy {
 
 impl Default for Policy {
     fn default() -> Policy {
-        Policy { settle: super::watch::SETTLE, gone_for: HashMap::new() }
+        Policy { settle: SETTLE, gone_for: HashMap::new() }
     }
 }
 
@@ -75,7 +80,7 @@ enum Hold<'a> {
     Itself,
     Orphans(Identity),
     Living(Identity, Option<&'a Process>),
-    Unseen(Why),
+    Unseen(UnreadReason),
     Terminal,
     Nothing,
 }
@@ -147,12 +152,13 @@ impl<'a> Court<'a> {
             OtherEnd::Gone => Hold::Gone,
             OtherEnd::NotVisible(why) => Hold::Unseen(*why),
             OtherEnd::None => match channel.kind {
-                Kind::Tty => Hold::Terminal,
-                Kind::Null | Kind::File | Kind::Closed => Hold::Nothing,
+                DescriptorKind::Tty => Hold::Terminal,
+                DescriptorKind::Null | DescriptorKind::File | DescriptorKind::Closed => Hold::Nothing,
                 // A pipe or socket without an answer is an error of the scan, not a proof.
-                Kind::Unread | Kind::NotAsked | Kind::Pipe { .. } | Kind::Socket { .. } => {
-                    Hold::Unseen(Why::NotPermitted)
-                }
+                DescriptorKind::Unread
+                | DescriptorKind::NotAsked
+                | DescriptorKind::Pipe { .. }
+                | DescriptorKind::Socket { .. } => Hold::Unseen(UnreadReason::NotPermitted),
             },
             OtherEnd::Held { by, all } => {
                 let mut orphan = None;
@@ -169,7 +175,7 @@ impl<'a> Court<'a> {
                     }
                 }
                 match (all, orphan) {
-                    (false, _) => Hold::Unseen(Why::Unseen),
+                    (false, _) => Hold::Unseen(UnreadReason::Unseen),
                     (true, Some(root)) => Hold::Orphans(root),
                     (true, None) => Hold::Itself,
                 }
@@ -222,7 +228,7 @@ impl<'a> Court<'a> {
     }
 
     fn is_reparented(&self, process: &Process) -> bool {
-        is_reaper(self.facts, process.ppid)
+        self.facts.is_reaper(process.ppid)
     }
 
     /// `seen` is the set of disowned processes on which the verdict is based, so the evidence agrees with the verdict.
@@ -360,18 +366,6 @@ impl<'a> Court<'a> {
 fn gather(cases: &[Case<'_>], standing: &[bool]) -> Disowned {
     let standing = cases.iter().zip(standing).filter(|(_, stands)| **stands);
     standing.flat_map(|(case, _)| case.tree.iter().map(|member| (member.id.pid, case.root.id))).collect()
-}
-
-/// True if a process only collects orphans: process 1, a session's systemd, the init of a container.
-pub(super) fn is_reaper(facts: &Facts, pid: i32) -> bool {
-    // Parent 0 is outside of our PID namespace: `docker exec`, which may well be alive.
-    pid == 1 || facts.process(pid).is_some_and(|process| is_reaper_name(&process.comm))
-}
-
-/// True if a program of this name only collects orphans.
-pub(super) fn is_reaper_name(comm: &str) -> bool {
-    const REAPERS: [&str; 7] = ["systemd", "init", "tini", "dumb-init", "docker-init", "catatonit", "s6-svscan"];
-    REAPERS.contains(&comm)
 }
 
 /// A set of PIDs.

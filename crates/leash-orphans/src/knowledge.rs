@@ -4,7 +4,8 @@
 
 use std::fs;
 
-use super::identify::variables::named;
+pub mod identify;
+
 use crate::clients;
 use crate::clients::Client;
 use leash_model::identity::Identity;
@@ -16,13 +17,13 @@ use leash_tree::tree::spec;
 #[derive(Clone, Debug, Default)]
 pub struct Knowledge {
     /// The stdio servers in the clients' configurations.
-    pub declared: Vec<Declared>,
+    pub declared: Vec<DeclaredCommand>,
     /// Patterns of the clients' own programs.
     pub hosts: Vec<HostPattern>,
     /// Packages that are MCP servers.
-    pub packages: Vec<Package>,
+    pub packages: Vec<ServerPackage>,
     /// Environment variables that show which client a process comes from.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<HostMark>,
     /// The runs in the ledger.
     pub leashed: Vec<Leashed>,
     /// Sessions of leash that have ended, by their receipts.
@@ -33,7 +34,7 @@ pub struct Knowledge {
 
 /// A stdio server in a client's configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Declared {
+pub struct DeclaredCommand {
     /// The client's name.
     pub client: String,
     /// The server's name there.
@@ -59,7 +60,7 @@ pub struct HostPattern {
 
 /// A package that is an MCP server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Package {
+pub struct ServerPackage {
     /// Its name; `*` at the end matches any text.
     pub name: String,
     /// The programs it installs, where they are not named like the package's last part.
@@ -68,7 +69,7 @@ pub struct Package {
 
 /// An environment variable that only one client sets for the processes that it starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct HostMark {
     /// The variable.
     pub variable: String,
     /// The client's name.
@@ -160,31 +161,31 @@ impl Knowledge {
             scripts: owned(client.host.scripts),
         };
         let package =
-            |(name, programs): &(&str, &[&str])| Package { name: (*name).to_owned(), programs: owned(programs) };
+            |(name, programs): &(&str, &[&str])| ServerPackage { name: (*name).to_owned(), programs: owned(programs) };
         let further =
             clients::table::PACKAGES.iter().filter(|known| PACKAGES.iter().all(|(name, _)| *name != known.name));
-        let further = further.map(|known| Package { name: known.name.to_owned(), programs: Vec::new() });
+        let further = further.map(|known| ServerPackage { name: known.name.to_owned(), programs: Vec::new() });
         let marks = clients::CLIENTS.iter().flat_map(|client| client.marks.iter().map(move |mark| (mark, client)));
         Knowledge {
             hosts: clients::CLIENTS.iter().map(host).collect(),
             packages: PACKAGES.iter().map(package).chain(further).collect(),
             marks: marks
-                .map(|(mark, client)| Mark { variable: mark.variable.to_owned(), client: client.name.to_owned() })
+                .map(|(mark, client)| HostMark { variable: mark.variable.to_owned(), client: client.name.to_owned() })
                 .collect(),
             ..Knowledge::default()
         }
     }
 
     /// Adds the stdio servers that clients declare.
-    pub fn declare(&mut self, servers: impl IntoIterator<Item = clients::Declared>) {
+    pub fn declare(&mut self, servers: impl IntoIterator<Item = clients::DeclaredServer>) {
         for server in servers {
-            if let clients::Launch::Stdio { command, args, .. } = server.launch {
+            if let clients::ServerLaunch::Stdio { command, args, .. } = server.launch {
                 let command = std::iter::once(command).chain(args).collect();
                 // The kernel reports directories without symbolic links.
                 let real = |dir: String| {
                     fs::canonicalize(&dir).ok().and_then(|dir| dir.to_str().map(str::to_owned)).unwrap_or(dir)
                 };
-                self.declared.push(Declared {
+                self.declared.push(DeclaredCommand {
                     client: server.client.name.to_owned(),
                     name: server.name,
                     command,
@@ -207,7 +208,7 @@ impl Knowledge {
     /// The environment variables that declared commands name, and PATH, in which their programs are looked up.
     pub fn declared_variables(&self) -> impl Iterator<Item = &str> {
         let words = self.declared.iter().flat_map(|declared| declared.command.iter().chain(&declared.cwd));
-        words.flat_map(|word| named(word)).chain(["PATH"])
+        words.flat_map(|word| identify::named_variables(word)).chain(["PATH"])
     }
 
     /// The environment variables that are read for every relevant process. For a process that may be a declared

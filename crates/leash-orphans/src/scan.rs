@@ -6,31 +6,30 @@
 //! for the moment in which it asks the kernel whether the other end exists. What can't be read is recorded as
 //! unreadable, never guessed.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::fs;
 
-use super::facts::{Channel, Facts, Kind, OtherEnd, Process, Why};
-use super::holders::{End, Search, Seen};
-use super::identify::Matcher;
-use super::judge::is_reaper;
-use super::knowledge::Knowledge;
-use super::place;
-use super::unix_diag;
-use super::verdict::Evidence;
-use leash_model::identity::Identity;
+use crate::facts::{Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, UnreadReason};
+use crate::knowledge::Knowledge;
+use crate::knowledge::identify::Matcher;
 use leash_tree::platform::identity::pid_namespace;
-use leash_tree::platform::proc::{Proc, read_small};
+use leash_tree::platform::proc::Proc;
 use leash_tree::tree::spec;
 
+pub mod belongings;
 mod channel;
+mod holders;
+pub(crate) mod proc_dir;
 mod served;
 mod stat;
 mod strangers;
+mod unix_diag;
 
 use channel::Pipe;
-pub(super) use stat::now;
+use holders::{Candidate, End, HolderSearch};
+pub(crate) use stat::now;
 use stat::{Table, Who};
-use strangers::Node;
+use strangers::ProcEntry;
 pub use strangers::Strangers;
 
 /// Scans once. Processes in `also` are read as closely as servers.
@@ -46,7 +45,7 @@ pub fn scan_again(proc: &Proc, knowledge: &Knowledge, strangers: &mut Strangers)
     let far = |process: &Process| !judged.contains(&process.id.pid) && !around.contains(&process.id.pid);
     let both = facts.processes.iter().zip(&glances);
     let nobody =
-        both.filter(|(process, glance)| glance.is.is_nobody() && far(process) && !is_reaper(&facts, process.id.pid));
+        both.filter(|(process, glance)| glance.is.is_nobody() && far(process) && !facts.is_reaper(process.id.pid));
     strangers.end(&facts, nobody.filter_map(|(process, glance)| Some((process, glance.node?))), kernel);
     facts
 }
@@ -56,7 +55,7 @@ pub fn scan_again(proc: &Proc, knowledge: &Knowledge, strangers: &mut Strangers)
 struct Glance {
     is: Is,
     /// Read only if the process may be remembered.
-    node: Option<Node>,
+    node: Option<ProcEntry>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +92,7 @@ struct Look<'a> {
     /// One entry for each of `facts.processes`.
     glances: Vec<Glance>,
     /// Kernel threads, if they are to be remembered.
-    kernel: Vec<(i32, Node)>,
+    kernel: Vec<(i32, ProcEntry)>,
     /// Servers and all their descendants, and the processes in `also`.
     judged: HashSet<i32>,
     /// Their ancestors, hosts, and children of a reaper.
@@ -131,7 +130,7 @@ impl<'a> Look<'a> {
         self.facts.whole = is_whole(&self.facts);
         // Each round reads at least one process again, and no process twice, so the loop ends.
         loop {
-            self.place(also);
+            self.choose(also);
             if !self.read_again(|look, process| look.matters(process.id.pid) || look.lost_parent(process)) {
                 break;
             }
@@ -174,17 +173,17 @@ impl<'a> Look<'a> {
     /// Reads the arguments of a process and classifies it.
     fn meet(&self, process: &mut Process) -> Is {
         process.argv = match process.state {
-            'Z' => place::arguments(&process.place()),
+            'Z' => proc_dir::arguments(&process.proc_dir()),
             _ => self.table.as_ref().map(|table| table.arguments(process.id.pid)).unwrap_or_default(),
         };
         let known = self.matcher.server(process);
         let known = match known {
             // Directory and environment decide whether the command is the declared one.
             Some(Evidence::Declared { .. } | Evidence::Resembles { .. }) => {
-                let place = process.place();
-                let cwd = fs::read_link(format!("{place}/cwd")).ok();
+                let dir = process.proc_dir();
+                let cwd = fs::read_link(format!("{dir}/cwd")).ok();
                 process.cwd = cwd.and_then(|cwd| cwd.into_os_string().into_string().ok());
-                process.variables = environment(&place, &self.knowledge.declared_variables().collect());
+                process.variables = proc_dir::environment(&dir, &self.knowledge.declared_variables().collect());
                 self.matcher.server(process)
             }
             known => known,
@@ -236,7 +235,7 @@ impl<'a> Look<'a> {
     }
 
     /// Finds the processes to judge, and those around them.
-    fn place(&mut self, also: &[i32]) {
+    fn choose(&mut self, also: &[i32]) {
         let facts = &self.facts;
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
         let mut judged: HashSet<i32> = also.iter().copied().collect();
@@ -269,13 +268,13 @@ impl<'a> Look<'a> {
         for process in &mut self.facts.processes {
             let pid = process.id.pid;
             if self.judged.contains(&pid) || self.around.contains(&pid) {
-                let place = process.place();
-                let standard = channel::standard(&place);
+                let dir = process.proc_dir();
+                let standard = channel::standard(&dir);
                 process.stdin.kind = standard.stdin;
                 process.stdout.kind = standard.stdout;
                 process.terminal_gone = standard.terminal_gone;
-                process.marks = marks(&place, &variables);
-                process.swap = swap(pid);
+                process.marks = proc_dir::environment(&dir, &variables).unwrap_or_default();
+                process.swap = proc_dir::swap(pid);
             }
         }
         // A process that has left a tree may have kept its channels, or the mark of leash.
@@ -304,28 +303,28 @@ impl<'a> Look<'a> {
 
     /// Finds the holders of the other ends.
     fn at_ends(&mut self) {
-        let has_socket = self.judged_channels().any(|channel| matches!(channel.kind, Kind::Socket { .. }));
+        let has_socket = self.judged_channels().any(|channel| matches!(channel.kind, DescriptorKind::Socket { .. }));
         let pairs = if has_socket { unix_diag::pairs().ok() } else { None };
-        let mut open: Vec<(usize, [Ask; 2])> = Vec::new();
+        let mut open: Vec<(usize, [EndQuestion; 2])> = Vec::new();
         for (at, process) in self.facts.processes.iter_mut().enumerate() {
             if !self.judged.contains(&process.id.pid) {
                 continue;
             }
-            let place = process.place();
-            let stdin = ask(&place, process.stdin.kind, Pipe::Stdin, pairs.as_ref());
+            let dir = process.proc_dir();
+            let stdin = ask(&dir, process.stdin.kind, Pipe::Stdin, pairs.as_ref());
             // Open the writing end only if the other end of stdin is closed, because then no host uses the server.
-            let alone = matches!(stdin, Ask::Known(OtherEnd::Gone));
+            let alone = matches!(stdin, EndQuestion::Known(OtherEnd::Gone));
             let pipe = if alone { Pipe::StdoutAlone } else { Pipe::Stdout };
-            let stdout = ask(&place, process.stdout.kind, pipe, pairs.as_ref());
+            let stdout = ask(&dir, process.stdout.kind, pipe, pairs.as_ref());
             open.push((at, [stdin, stdout]));
         }
         let wanted = open.iter().flat_map(|(_, asks)| asks).filter_map(|ask| match ask {
-            Ask::Holders(end) => Some(*end),
-            Ask::Known(_) => None,
+            EndQuestion::Holders(end) => Some(*end),
+            EndQuestion::Known(_) => None,
         });
         let wanted: HashSet<End> = wanted.collect();
-        let mut search = Search::new(self.proc, wanted.into_iter(), &self.judged);
-        let seen = |process: &Process| Seen { id: process.id, state: process.state };
+        let mut search = HolderSearch::new(self.proc, wanted.into_iter(), &self.judged);
+        let seen = |process: &Process| Candidate { id: process.id, state: process.state };
         let near = self.facts.processes.iter().filter(|process| self.around.contains(&process.id.pid));
         let above = open.iter().flat_map(|(at, _)| self.facts.ancestors(&self.facts.processes[*at]));
         search.run(above.map(seen).chain(near.map(seen)), self.facts.processes.iter().map(seen));
@@ -345,95 +344,52 @@ impl<'a> Look<'a> {
         };
         if self.facts.processes.iter().any(|process| is_lost(&process.stdin)) {
             let judged = self.facts.processes.iter().filter(|process| self.judged.contains(&process.id.pid));
-            self.facts.served = served::served(judged.map(|process| (process.id.pid, process.place())));
+            self.facts.served = served::served(judged.map(|process| (process.id.pid, process.proc_dir())));
         }
     }
 }
 
 /// The known state of an end, or the end whose holders must be searched.
-enum Ask {
+enum EndQuestion {
     Known(OtherEnd),
     Holders(End),
 }
 
-impl Ask {
-    fn answer(self, search: &Search<'_>) -> OtherEnd {
+impl EndQuestion {
+    fn answer(self, search: &HolderSearch<'_>) -> OtherEnd {
         match self {
-            Ask::Known(end) => end,
-            Ask::Holders(end) => search.answer(end),
+            EndQuestion::Known(end) => end,
+            EndQuestion::Holders(end) => search.answer(end),
         }
     }
 }
 
 /// Asks the kernel whether the other end exists.
-fn ask(place: &str, kind: Kind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -> Ask {
+fn ask(dir: &str, kind: DescriptorKind, pipe: Pipe, pairs: Option<&HashMap<u64, u64>>) -> EndQuestion {
     match kind {
-        Kind::Pipe { inode } => match pipe.other_end(place, inode) {
-            Some(Ok(true)) => Ask::Known(OtherEnd::Gone),
-            Some(Ok(false)) | None => Ask::Holders(pipe.sought(inode)),
-            Some(Err(why)) => Ask::Known(OtherEnd::NotVisible(why)),
+        DescriptorKind::Pipe { inode } => match pipe.other_end(dir, inode) {
+            Some(Ok(true)) => EndQuestion::Known(OtherEnd::Gone),
+            Some(Ok(false)) | None => EndQuestion::Holders(pipe.sought(inode)),
+            Some(Err(why)) => EndQuestion::Known(OtherEnd::NotVisible(why)),
         },
-        Kind::Socket { inode } => match pairs.and_then(|pairs| pairs.get(&inode)) {
-            Some(0) => Ask::Known(OtherEnd::Gone),
-            Some(peer) => Ask::Holders(End::Socket(*peer)),
-            None => Ask::Known(OtherEnd::NotVisible(Why::NoSocketAnswer)),
+        DescriptorKind::Socket { inode } => match pairs.and_then(|pairs| pairs.get(&inode)) {
+            Some(0) => EndQuestion::Known(OtherEnd::Gone),
+            Some(peer) => EndQuestion::Holders(End::Socket(*peer)),
+            None => EndQuestion::Known(OtherEnd::NotVisible(UnreadReason::NoSocketAnswer)),
         },
-        Kind::Unread => Ask::Known(OtherEnd::NotVisible(Why::NotPermitted)),
-        Kind::NotAsked | Kind::Closed | Kind::Null | Kind::Tty | Kind::File => Ask::Known(OtherEnd::None),
+        DescriptorKind::Unread => EndQuestion::Known(OtherEnd::NotVisible(UnreadReason::NotPermitted)),
+        DescriptorKind::NotAsked
+        | DescriptorKind::Closed
+        | DescriptorKind::Null
+        | DescriptorKind::Tty
+        | DescriptorKind::File => EndQuestion::Known(OtherEnd::None),
     }
-}
-
-/// The known variables in a process's environment. All others are dropped at once.
-fn marks(place: &str, variables: &HashSet<&str>) -> BTreeMap<String, String> {
-    environment(place, variables).unwrap_or_default()
-}
-
-/// Some variables of a process's environment; `None` when it can't be read.
-fn environment(place: &str, variables: &HashSet<&str>) -> Option<BTreeMap<String, String>> {
-    let environ = fs::read(format!("{place}/environ")).ok()?;
-    let pair = |entry: &[u8]| {
-        let entry = std::str::from_utf8(entry).ok()?;
-        let (name, value) = entry.split_once('=')?;
-        variables.contains(name).then(|| (name.to_owned(), value.to_owned()))
-    };
-    Some(environ.split(|&byte| byte == 0).filter_map(pair).collect())
-}
-
-/// Bytes in swap.
-fn swap(pid: i32) -> u64 {
-    let status = read_small(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmSwap:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().map_or(0, |kib| kib * 1024)
 }
 
 impl Process {
     /// The directory in /proc from which it is read.
-    fn place(&self) -> String {
-        place::of(self.id.pid, self.state)
-    }
-
-    /// A process with only a PID and a start time; the caller fills in the rest.
-    pub(super) fn nobody(pid: i32, start: u64) -> Process {
-        Process {
-            id: Identity { pid, start, inode: None },
-            ppid: 0,
-            pgrp: pid,
-            session: pid,
-            tty: 0,
-            uid: 0,
-            comm: String::new(),
-            argv: Vec::new(),
-            cwd: None,
-            variables: None,
-            marks: BTreeMap::new(),
-            state: 'S',
-            cpu: 0,
-            resident: 0,
-            swap: 0,
-            stdin: Channel::NOT_ASKED,
-            stdout: Channel::NOT_ASKED,
-            terminal_gone: false,
-        }
+    fn proc_dir(&self) -> String {
+        proc_dir::of(self.id.pid, self.state)
     }
 }
 

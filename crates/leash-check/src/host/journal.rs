@@ -76,7 +76,7 @@ pub enum Happened {
 
 /// A line of the journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Entry {
+pub struct JournalEntry {
     /// The role.
     pub part: Part,
     /// Its process.
@@ -103,27 +103,27 @@ impl Journal {
 
     /// Adds an event of the calling process in its role.
     pub fn write(&self, part: Part, happened: Happened) -> io::Result<()> {
-        let entry = Entry { part, pid: rustix::process::getpid().as_raw_pid(), happened };
+        let entry = JournalEntry { part, pid: rustix::process::getpid().as_raw_pid(), happened };
         let line = serde_json::to_string(&entry)? + "\n";
         // One write to the end of the file, so that lines of several processes do not mix.
         OpenOptions::new().create(true).append(true).open(&self.0)?.write_all(line.as_bytes())
     }
 
     /// All entries; an incomplete line is skipped.
-    pub(super) fn read(&self) -> Vec<Entry> {
+    pub(super) fn read(&self) -> Vec<JournalEntry> {
         let text = fs::read_to_string(&self.0).unwrap_or_default();
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 }
 
 /// The servers that the host has connected to.
-pub(super) fn connected(entries: &[Entry]) -> BTreeSet<Part> {
+pub(super) fn connected(entries: &[JournalEntry]) -> BTreeSet<Part> {
     let done = entries.iter().filter(|entry| entry.happened == Happened::Connected);
     done.map(|entry| entry.part).collect()
 }
 
 /// The opened sessions, and the ended ones among them.
-pub(super) fn sessions(entries: &[Entry]) -> (BTreeSet<&str>, BTreeSet<&str>) {
+pub(super) fn sessions(entries: &[JournalEntry]) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let (mut opened, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     for entry in entries {
         match &entry.happened {

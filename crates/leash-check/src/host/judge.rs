@@ -6,8 +6,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use super::journal;
-use super::journal::{Entry, Happened, Part};
-use crate::report::{Row, Seen, fail, pass, skip, warn};
+use super::journal::{Happened, JournalEntry, Part};
+use crate::report::{Observation, Row, fail, pass, skip, warn};
 use crate::rule;
 use crate::survivor;
 use crate::survivor::Survivor;
@@ -64,10 +64,10 @@ impl Ending {
 
 /// The facts of one run.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub(super) struct HostRun {
     pub(super) ending: Ending,
     /// All events that the stand-ins recorded.
-    pub(super) journal: Vec<Entry>,
+    pub(super) journal: Vec<JournalEntry>,
     /// The number of events at the moment when the host was ended.
     pub(super) before: usize,
     /// True if the host was alive at that moment.
@@ -83,7 +83,7 @@ pub(super) struct Life {
 }
 
 /// All rows of the report about a host.
-pub(super) fn rows(lives: &[Life]) -> Vec<Row> {
+pub(super) fn rows(lives: &[HostRun]) -> Vec<Row> {
     let mut rows: Vec<Row> = lives
         .first()
         .map(|first| Row::new("host.connects", "connects to its servers", rule::HANDSHAKE, connects(first)))
@@ -102,7 +102,7 @@ pub(super) fn rows(lives: &[Life]) -> Vec<Row> {
     rows
 }
 
-fn connects(life: &Life) -> Seen {
+fn connects(life: &HostRun) -> Observation {
     let connected = journal::connected(&life.journal);
     let names = |parts: &BTreeSet<Part>| parts.iter().map(|part| part.word()).collect::<Vec<_>>().join(", ");
     let missing: BTreeSet<Part> = Part::SERVERS.into_iter().filter(|part| !connected.contains(part)).collect();
@@ -115,18 +115,18 @@ fn connects(life: &Life) -> Seen {
     }
 }
 
-fn with_words(text: &str, life: &Life) -> String {
+fn with_words(text: &str, life: &HostRun) -> String {
     let words = &life.last_words;
     if words.is_empty() { text.to_owned() } else { format!("{text}; it said: {words}") }
 }
 
 /// True if it connected to a server.
-fn connected(life: &Life) -> bool {
+fn connected(life: &HostRun) -> bool {
     !journal::connected(&life.journal).is_empty()
 }
 
 /// The reason why its exit can't be judged.
-fn unknown(life: &Life) -> Option<Seen> {
+fn unknown(life: &HostRun) -> Option<Observation> {
     if !connected(life) {
         return Some(skip("it connected to no server"));
     }
@@ -138,7 +138,7 @@ fn unknown(life: &Life) -> Option<Seen> {
 }
 
 /// `works`: the host connected in its first run.
-fn leaves(life: &Life, works: bool) -> Seen {
+fn leaves(life: &HostRun, works: bool) -> Observation {
     match (connected(life), life.ending) {
         // With a terminal, a host may first ask the user a question.
         (false, Ending::Terminal) if works => return skip("it connects to no server in front of a terminal"),
@@ -158,16 +158,16 @@ fn leaves(life: &Life, works: bool) -> Seen {
 }
 
 /// The reason to skip a run without a finding. Processes that were left are a finding in any case.
-fn nothing_found(life: &Life) -> Option<Seen> {
+fn nothing_found(life: &HostRun) -> Option<Observation> {
     unknown(life).or_else(|| life.left_after.is_none().then(|| skip("the host did not leave")))
 }
 
 /// A killed host can do nothing, so this is only a warning; users are harmed all the same.
-fn finding(life: &Life, text: String) -> Seen {
+fn finding(life: &HostRun, text: String) -> Observation {
     if life.ending == Ending::Kill && life.stayed { warn(text) } else { fail(text) }
 }
 
-fn servers(life: &Life) -> Seen {
+fn servers(life: &HostRun) -> Observation {
     if let Some(skipped) = nothing_found(life).filter(|_| life.left.is_empty()) {
         return skipped;
     }
@@ -202,11 +202,11 @@ fn servers(life: &Life) -> Seen {
 }
 
 /// The number of events before the host was ended.
-fn before(life: &Life) -> usize {
+fn before(life: &HostRun) -> usize {
     life.before.min(life.journal.len())
 }
 
-fn sessions(life: &Life) -> Seen {
+fn sessions(life: &HostRun) -> Observation {
     let (opened, deleted) = journal::sessions(&life.journal);
     let left = opened.difference(&deleted).count();
     // A host that has not exited may still need its sessions.

@@ -12,8 +12,8 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use self::journal::{Entry, Journal, Part};
-use self::judge::{ENDINGS, Ending, Life};
+use self::journal::{Journal, JournalEntry, Part};
+use self::judge::{ENDINGS, Ending, HostRun};
 use self::stand_in::HttpStandIn;
 use super::stdio::shown;
 use super::subject::{Start, Subject};
@@ -52,7 +52,7 @@ pub struct HostCheck {
 }
 
 /// The plan for one run of a host.
-struct Plan {
+struct HostPlan {
     ending: Ending,
     number: usize,
     /// True if the host is known to exit by itself soon.
@@ -70,10 +70,10 @@ struct Offer<'a> {
 impl HostCheck {
     /// Runs the test. `progress` receives the description of each step.
     pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
-        let mut lives: Vec<Life> = Vec::new();
+        let mut lives: Vec<HostRun> = Vec::new();
         for (number, ending) in ENDINGS.into_iter().enumerate() {
             progress(&format!("ends the host by {}", ending.describe()));
-            let plan = Plan { ending, number, brief: lives.first().is_some_and(|first| !first.stayed) };
+            let plan = HostPlan { ending, number, brief: lives.first().is_some_and(|first| !first.stayed) };
             lives.push(self.live((places, stop), &plan)?);
             if journal::connected(&lives[0].journal).is_empty() {
                 break;
@@ -82,7 +82,7 @@ impl HostCheck {
         Ok(Report::new("host", shown(&self.command), judge::rows(&lives), self.strict))
     }
 
-    fn live(&self, (places, stop): (&Places, &Stop), plan: &Plan) -> Result<Life, CheckError> {
+    fn live(&self, (places, stop): (&Places, &Stop), plan: &HostPlan) -> Result<HostRun, CheckError> {
         let began = Moment::now();
         let ending = plan.ending;
         let journal = Journal::at(self.dir.join(format!("journal-{}.jsonl", plan.number)));
@@ -118,7 +118,7 @@ impl HostCheck {
         // The test is over; the result of this end is not needed.
         let _ = subject.end();
         stop.check()?;
-        Ok(Life {
+        Ok(HostRun {
             ending,
             journal,
             before,
@@ -137,7 +137,7 @@ impl HostCheck {
         let deadline = Moment::now() + self.ready;
         let (mut seen, mut changed) = (0, Moment::now());
         while subject.lives() && Moment::now() < deadline && stop.asked().is_none() {
-            let entries: Vec<Entry> = journal.read();
+            let entries: Vec<JournalEntry> = journal.read();
             let connected = journal::connected(&entries);
             if entries.len() != seen {
                 (seen, changed) = (entries.len(), Moment::now());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::wire::Answer;
-use crate::report::{Row, Seen, fail, pass, skip, warn};
+use crate::report::{Observation, Row, fail, pass, skip, warn};
 use crate::rule;
 use leash_model::duration;
 
@@ -13,7 +13,7 @@ const PER_SESSION: u64 = 32 * 1024;
 
 /// The facts about a server.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Facts {
+pub(super) struct HttpFacts {
     /// The response to `initialize`.
     pub(super) opened: Option<Answer>,
     /// The response to `server/discover`, if `initialize` was refused.
@@ -29,12 +29,12 @@ pub(super) struct Facts {
     /// The response to `initialize` from a foreign web page.
     pub(super) foreign: Option<Answer>,
     /// The memory of the server's process.
-    pub(super) memory: Memory,
+    pub(super) memory: LeftMemory,
 }
 
 /// The memory that sessions left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) enum Memory {
+pub(super) enum LeftMemory {
     /// The user gave no process.
     #[default]
     NotAsked,
@@ -45,7 +45,7 @@ pub(super) enum Memory {
 }
 
 /// All rows of the report about a server.
-pub(super) fn rows(facts: &Facts) -> Vec<Row> {
+pub(super) fn rows(facts: &HttpFacts) -> Vec<Row> {
     let opened = facts.opened.as_ref();
     vec![
         Row::new("http.session", "opens a session", rule::SESSION, session(opened, facts.modern.as_ref())),
@@ -63,7 +63,7 @@ pub(super) fn rows(facts: &Facts) -> Vec<Row> {
     ]
 }
 
-fn session(opened: Option<&Answer>, modern: Option<&Answer>) -> Seen {
+fn session(opened: Option<&Answer>, modern: Option<&Answer>) -> Observation {
     match opened {
         Some(answer) if answer.is_result() => match answer.session() {
             Some(_) => pass("it gave an id"),
@@ -78,7 +78,7 @@ fn session(opened: Option<&Answer>, modern: Option<&Answer>) -> Seen {
 }
 
 /// The reason why sessions can't be judged.
-fn no_session(opened: Option<&Answer>) -> Option<Seen> {
+fn no_session(opened: Option<&Answer>) -> Option<Observation> {
     match opened {
         Some(answer) if answer.session().is_some() => None,
         Some(answer) if answer.is_result() => Some(skip("the server has no sessions")),
@@ -86,7 +86,7 @@ fn no_session(opened: Option<&Answer>) -> Option<Seen> {
     }
 }
 
-fn deleted(opened: Option<&Answer>, deleted: Option<&Answer>) -> Seen {
+fn deleted(opened: Option<&Answer>, deleted: Option<&Answer>) -> Observation {
     if let Some(skipped) = no_session(opened) {
         return skipped;
     }
@@ -98,7 +98,7 @@ fn deleted(opened: Option<&Answer>, deleted: Option<&Answer>) -> Seen {
     }
 }
 
-fn terminated(deleted: Option<&Answer>, afterwards: Option<&Answer>) -> Seen {
+fn terminated(deleted: Option<&Answer>, afterwards: Option<&Answer>) -> Observation {
     match (deleted.and_then(Answer::status), afterwards) {
         (Some(200..300), Some(Answer::Status { status: 404, .. })) => pass("404"),
         (Some(200..300), Some(answer)) => {
@@ -108,7 +108,7 @@ fn terminated(deleted: Option<&Answer>, afterwards: Option<&Answer>) -> Seen {
     }
 }
 
-fn unknown(opened: Option<&Answer>, facts: &Facts) -> Seen {
+fn unknown(opened: Option<&Answer>, facts: &HttpFacts) -> Observation {
     if let Some(skipped) = no_session(opened) {
         return skipped;
     }
@@ -122,7 +122,7 @@ fn unknown(opened: Option<&Answer>, facts: &Facts) -> Seen {
     }
 }
 
-fn expiry(opened: Option<&Answer>, facts: &Facts) -> Seen {
+fn expiry(opened: Option<&Answer>, facts: &HttpFacts) -> Observation {
     if let Some(skipped) = no_session(opened) {
         return skipped;
     }
@@ -135,7 +135,7 @@ fn expiry(opened: Option<&Answer>, facts: &Facts) -> Seen {
     }
 }
 
-fn origin(foreign: Option<&Answer>) -> Seen {
+fn origin(foreign: Option<&Answer>) -> Observation {
     match foreign {
         Some(Answer::Status { status: 403, .. }) => pass("403"),
         Some(Answer::Status { status: status @ 400..500, .. }) => warn(format!("refused with {status}, not with 403")),
@@ -149,11 +149,11 @@ fn origin(foreign: Option<&Answer>) -> Seen {
 }
 
 /// A leak grows in every round; memory that is reused, or not released yet, does not.
-fn memory(memory: &Memory) -> Seen {
+fn memory(memory: &LeftMemory) -> Observation {
     let (sessions, bytes) = match memory {
-        Memory::NotAsked => return skip("use --pid to measure it"),
-        Memory::Unknown(why) => return skip(why.clone()),
-        Memory::Rounds { sessions, bytes } => (*sessions, bytes),
+        LeftMemory::NotAsked => return skip("use --pid to measure it"),
+        LeftMemory::Unknown(why) => return skip(why.clone()),
+        LeftMemory::Rounds { sessions, bytes } => (*sessions, bytes),
     };
     let text = format!(
         "at least {:.1} KiB for each of {} sessions that were opened and ended",

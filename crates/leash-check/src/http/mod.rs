@@ -10,7 +10,7 @@ use std::time::Duration;
 use hyper::Uri;
 use tokio::task::LocalSet;
 
-use self::judge::{Facts, Memory};
+use self::judge::{HttpFacts, LeftMemory};
 use self::wire::{Answer, Wire};
 use super::subject::{Heard, Start, Subject};
 use super::{CheckError, Report, Stop};
@@ -73,11 +73,11 @@ impl HttpCheck {
         wire: &Wire<'_>,
         places: &Places,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Facts, CheckError> {
+    ) -> Result<HttpFacts, CheckError> {
         // A second signal skips the rest of the test.
         let facts = tokio::select! {
             facts = self.find(wire, places, progress) => facts,
-            () = wire.stop.wait(2) => Ok(Facts::default()),
+            () = wire.stop.wait(2) => Ok(HttpFacts::default()),
         };
         wire.close().await;
         wire.stop.check().and(facts)
@@ -88,8 +88,8 @@ impl HttpCheck {
         wire: &Wire<'_>,
         places: &Places,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Facts, CheckError> {
-        let mut facts = Facts::default();
+    ) -> Result<HttpFacts, CheckError> {
+        let mut facts = HttpFacts::default();
         progress("opens a session");
         let opened = wire.open().await;
         let session = opened.session().map(str::to_owned);
@@ -198,10 +198,10 @@ pub fn visit(url: &str, bearer: Option<&str>, ready: Duration, tell: impl FnOnce
 }
 
 /// The server's memory after each round of sessions that were opened and ended.
-async fn measure(wire: &Wire<'_>, pid: i32) -> Result<Memory, CheckError> {
+async fn measure(wire: &Wire<'_>, pid: i32) -> Result<LeftMemory, CheckError> {
     let proc = Proc::own().map_err(CheckError::Proc)?;
     let Some(held) = leash_tree::platform::identity::Held::open(&proc, pid) else {
-        return Ok(Memory::Unknown(format!("there is no process {pid}")));
+        return Ok(LeftMemory::Unknown(format!("there is no process {pid}")));
     };
     let id: Identity = held.id;
     let mut bytes = Vec::new();
@@ -210,23 +210,23 @@ async fn measure(wire: &Wire<'_>, pid: i32) -> Result<Memory, CheckError> {
         for _ in 0..SESSIONS {
             let opened = wire.open().await;
             let Some(session) = opened.session() else {
-                return Ok(Memory::Unknown(format!("it stopped opening sessions: {}", opened.describe())));
+                return Ok(LeftMemory::Unknown(format!("it stopped opening sessions: {}", opened.describe())));
             };
             wire.ask(session).await;
             let ended = wire.delete(session).await;
             wire.stop.check()?;
             // A server whose sessions could not be ended may grow rightly.
             if !matches!(ended.status(), Some(200..300)) {
-                return Ok(Memory::Unknown(format!("its sessions can't be ended: {}", ended.describe())));
+                return Ok(LeftMemory::Unknown(format!("its sessions can't be ended: {}", ended.describe())));
             }
             if Moment::now() >= give_up {
-                return Ok(Memory::Unknown("it takes too long".to_owned()));
+                return Ok(LeftMemory::Unknown("it takes too long".to_owned()));
             }
         }
         if !identity::is_alive(id, &proc) {
-            return Ok(Memory::Unknown(format!("the process {pid} is gone")));
+            return Ok(LeftMemory::Unknown(format!("the process {pid} is gone")));
         }
         bytes.push(proc.proportional_bytes(pid));
     }
-    Ok(Memory::Rounds { sessions: SESSIONS, bytes })
+    Ok(LeftMemory::Rounds { sessions: SESSIONS, bytes })
 }

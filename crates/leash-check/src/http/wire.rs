@@ -94,7 +94,7 @@ impl Answer {
 }
 
 /// A request, without the parts that all requests share.
-struct Ask<'s> {
+struct RequestParts<'s> {
     method: Method,
     session: Option<&'s str>,
     more: &'s [(HeaderName, HeaderValue)],
@@ -102,9 +102,15 @@ struct Ask<'s> {
     patience: Duration,
 }
 
-impl Ask<'_> {
-    fn post(body: &Value) -> Ask<'static> {
-        Ask { method: Method::POST, session: None, more: &[], body: body.to_string().into(), patience: PATIENCE }
+impl RequestParts<'_> {
+    fn post(body: &Value) -> RequestParts<'static> {
+        RequestParts {
+            method: Method::POST,
+            session: None,
+            more: &[],
+            body: body.to_string().into(),
+            patience: PATIENCE,
+        }
     }
 }
 
@@ -146,7 +152,8 @@ impl<'a> Wire<'a> {
 
     /// Sends `initialize`. [`Wire::any_open`] knows the session even if only the head of the response arrived.
     pub(super) async fn initialize(&self, more: &[(HeaderName, HeaderValue)]) -> Answer {
-        let opened = self.send(Ask { more, patience: self.ready, ..Ask::post(&talk::initialize()) }).await;
+        let opened =
+            self.send(RequestParts { more, patience: self.ready, ..RequestParts::post(&talk::initialize()) }).await;
         if let Some(revision) = opened.revision() {
             self.agreed.replace(Some(revision));
         }
@@ -157,7 +164,7 @@ impl<'a> Wire<'a> {
     pub(super) async fn initialized(&self, session: &str) {
         let message = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
         // Ignore the response: the following requests show the effect.
-        let _ = self.send(Ask { session: Some(session), ..Ask::post(&message) }).await;
+        let _ = self.send(RequestParts { session: Some(session), ..RequestParts::post(&message) }).await;
     }
 
     /// Sends `server/discover`, the first request to a server without sessions.
@@ -166,7 +173,7 @@ impl<'a> Wire<'a> {
     }
 
     async fn discover_with(&self, more: &[(HeaderName, HeaderValue)]) -> Answer {
-        self.send(Ask { more, ..Ask::post(&talk::discover(1)) }).await
+        self.send(RequestParts { more, ..RequestParts::post(&talk::discover(1)) }).await
     }
 
     /// Sends the first request with the origin of a foreign web page.
@@ -182,7 +189,7 @@ impl<'a> Wire<'a> {
     /// Sends a request in a session.
     pub(super) async fn ask(&self, session: &str) -> Answer {
         let request = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/list", "params": {} });
-        self.send(Ask { session: Some(session), ..Ask::post(&request) }).await
+        self.send(RequestParts { session: Some(session), ..RequestParts::post(&request) }).await
     }
 
     /// Ends a session.
@@ -219,21 +226,23 @@ impl<'a> Wire<'a> {
     /// refused can be repeated.
     async fn end(&self, session: &str) -> Answer {
         let (session, body) = (Some(session), Bytes::new());
-        let answer = self.exchange(Ask { method: Method::DELETE, session, body, ..Ask::post(&Value::Null) }).await;
+        let answer = self
+            .exchange(RequestParts { method: Method::DELETE, session, body, ..RequestParts::post(&Value::Null) })
+            .await;
         if let Some(session) = session.filter(|_| answer.settles()) {
             self.open.borrow_mut().remove(session);
         }
         answer
     }
 
-    async fn send(&self, ask: Ask<'_>) -> Answer {
+    async fn send(&self, ask: RequestParts<'_>) -> Answer {
         match self.stop.asked() {
             Some(_) => Answer::Failed("stopped".to_owned()),
             None => self.exchange(ask).await,
         }
     }
 
-    async fn exchange(&self, ask: Ask<'_>) -> Answer {
+    async fn exchange(&self, ask: RequestParts<'_>) -> Answer {
         let (opens, patience) = (ask.session.is_none(), ask.patience);
         let request = self.request(ask);
         let answered = async {
@@ -253,7 +262,7 @@ impl<'a> Wire<'a> {
         }
     }
 
-    fn request(&self, ask: Ask<'_>) -> Request<Full<Bytes>> {
+    fn request(&self, ask: RequestParts<'_>) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(ask.body));
         *request.method_mut() = ask.method;
         *request.uri_mut() = self.url.clone();

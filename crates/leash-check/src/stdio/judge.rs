@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::plan::{Ask, PLAN, Probe, Stage};
+use super::plan::{ExitRequest, PLAN, Probe, Stage};
 use super::talk::Handshake;
-use crate::report::{Row, Seen, fail, pass, skip};
+use crate::report::{Observation, Row, fail, pass, skip};
 use crate::rule;
 use crate::survivor;
 use crate::survivor::Survivor;
@@ -14,7 +14,7 @@ use leash_model::receipt::{Exit, signal_name};
 
 /// The facts of one run.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub(super) struct StdioRun {
     pub(super) probe: Probe,
     /// `None` if no handshake was tried.
     pub(super) handshake: Option<Handshake>,
@@ -38,7 +38,7 @@ pub(super) struct Life {
 }
 
 /// All rows of the report about a server. `again` is the handshake of one more start after all runs.
-pub(super) fn rows(lives: &[Life], again: Option<&Handshake>, grace: Duration) -> Vec<Row> {
+pub(super) fn rows(lives: &[StdioRun], again: Option<&Handshake>, grace: Duration) -> Vec<Row> {
     let mut rows = Vec::new();
     if let Some(first) = lives.first() {
         rows.push(Row::new("stdio.handshake", "answers the handshake", rule::HANDSHAKE, handshake(first)));
@@ -59,7 +59,7 @@ pub(super) fn rows(lives: &[Life], again: Option<&Handshake>, grace: Duration) -
     rows
 }
 
-fn handshake(life: &Life) -> Seen {
+fn handshake(life: &StdioRun) -> Observation {
     let with_words = |text: &str| match life.last_words.is_empty() {
         true => text.to_owned(),
         false => format!("{text}; it said: {}", life.last_words),
@@ -75,7 +75,7 @@ fn handshake(life: &Life) -> Seen {
     }
 }
 
-fn leaves(life: &Life) -> Seen {
+fn leaves(life: &StdioRun) -> Observation {
     let Probe { stage, ask, .. } = life.probe;
     if matches!(stage, Stage::Ready | Stage::InFlight) && !matches!(life.handshake, Some(Handshake::Done { .. })) {
         return fail("this time there was no handshake");
@@ -93,9 +93,9 @@ fn leaves(life: &Life) -> Seen {
         }
         None => {
             let what = match ask {
-                Ask::Eof => "stdin was closed",
-                Ask::Term => "SIGTERM",
-                Ask::HostGone => "both pipes were closed",
+                ExitRequest::Eof => "stdin was closed",
+                ExitRequest::Term => "SIGTERM",
+                ExitRequest::HostGone => "both pipes were closed",
             };
             fail(format!("still there {} after {what}", duration::rough(life.patience)))
         }
@@ -104,7 +104,7 @@ fn leaves(life: &Life) -> Seen {
 
 /// The processes that were left, and the runs. A run in which the server itself stayed does not count: it had no
 /// chance to end its helpers.
-fn left_in(lives: &[Life], wanted: impl Fn(&Survivor) -> bool) -> (Vec<&str>, Vec<&Survivor>) {
+fn left_in(lives: &[StdioRun], wanted: impl Fn(&Survivor) -> bool) -> (Vec<&str>, Vec<&Survivor>) {
     let (mut ids, mut all) = (Vec::new(), Vec::new());
     for life in lives {
         let left: Vec<&Survivor> = life.left.iter().filter(|survivor| wanted(survivor)).collect();
@@ -116,11 +116,11 @@ fn left_in(lives: &[Life], wanted: impl Fn(&Survivor) -> bool) -> (Vec<&str>, Ve
     (ids, all)
 }
 
-fn none_left(lives: &[Life]) -> Option<Seen> {
+fn none_left(lives: &[StdioRun]) -> Option<Observation> {
     lives.iter().all(|life| life.left_after.is_none()).then(|| skip("it never exited by itself"))
 }
 
-fn helpers(lives: &[Life], grace: Duration) -> Seen {
+fn helpers(lives: &[StdioRun], grace: Duration) -> Observation {
     let (ids, left) = left_in(lives, |_| true);
     match (left.is_empty(), none_left(lives)) {
         (false, _) => fail(format!(
@@ -135,7 +135,7 @@ fn helpers(lives: &[Life], grace: Duration) -> Seen {
     }
 }
 
-fn ports(lives: &[Life]) -> Seen {
+fn ports(lives: &[StdioRun]) -> Observation {
     let left: BTreeSet<u16> = lives.iter().flat_map(|life| &life.ports_left).copied().collect();
     let had: BTreeSet<u16> = lives.iter().flat_map(|life| &life.ports).copied().collect();
     let list = |ports: &BTreeSet<u16>| ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
@@ -147,7 +147,7 @@ fn ports(lives: &[Life]) -> Seen {
     }
 }
 
-fn browsers(lives: &[Life]) -> Seen {
+fn browsers(lives: &[StdioRun]) -> Observation {
     let (ids, left) = left_in(lives, Survivor::is_browser);
     match (left.is_empty(), none_left(lives)) {
         (false, _) => fail(format!("{}, in {}: {}", counted(left.len()), ids.join(", "), survivor::list(&left))),
@@ -156,7 +156,7 @@ fn browsers(lives: &[Life]) -> Seen {
     }
 }
 
-fn starts_again(first: Option<&Handshake>, again: Option<&Handshake>) -> Seen {
+fn starts_again(first: Option<&Handshake>, again: Option<&Handshake>) -> Observation {
     match (first, again) {
         (Some(Handshake::Done { server, .. }), Some(Handshake::Done { server: now, took, .. })) => {
             match server == now {

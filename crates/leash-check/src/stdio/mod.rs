@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use self::judge::Life;
-use self::plan::{Ask, PLAN, Probe, Stage};
+use self::judge::StdioRun;
+use self::plan::{ExitRequest, PLAN, Probe, Stage};
 use self::talk::Handshake;
 use super::subject::{Start, Subject, exit_of};
 use super::{CheckError, Report, Stop};
@@ -51,7 +51,7 @@ type On<'a> = (&'a Places, &'a Stop);
 impl StdioCheck {
     /// Runs the test. `progress` receives the description of each step.
     pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
-        let mut lives: Vec<Life> = Vec::new();
+        let mut lives: Vec<StdioRun> = Vec::new();
         for probe in PLAN {
             progress(probe.title);
             // A server that was asked to exit right after its start has to start up first.
@@ -83,7 +83,7 @@ impl StdioCheck {
         })
     }
 
-    fn live(&self, on: On<'_>, probe: Probe, start: Duration) -> Result<Life, CheckError> {
+    fn live(&self, on: On<'_>, probe: Probe, start: Duration) -> Result<StdioRun, CheckError> {
         let began = Moment::now();
         let mut subject = self.start(on)?;
         let (handshake, answered) = self.reach(&mut subject, probe.stage, (began, start));
@@ -93,14 +93,14 @@ impl StdioCheck {
         let patience = if early { self.grace + start } else { self.grace };
         let (lived, asked) = (subject.lives(), Moment::now());
         match probe.ask {
-            Ask::Eof => subject.close_stdin(),
-            Ask::Term => subject.signal(Signal::TERM),
-            Ask::HostGone => subject.let_go(),
+            ExitRequest::Eof => subject.close_stdin(),
+            ExitRequest::Term => subject.signal(Signal::TERM),
+            ExitRequest::HostGone => subject.let_go(),
         }
         let gone = subject.wait_leader(asked + patience);
         let left_after = gone.then(|| Moment::now().since(asked));
         let left = if gone { subject.wait_gone(Moment::now() + self.grace) } else { Vec::new() };
-        let mut life = Life {
+        let mut life = StdioRun {
             probe,
             handshake,
             answered,

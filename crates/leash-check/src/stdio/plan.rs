@@ -20,7 +20,7 @@ pub(super) enum Stage {
 
 /// The way in which the server is asked to exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ask {
+pub(super) enum ExitRequest {
     /// Its stdin is closed.
     Eof,
     /// SIGTERM is sent to its first process; stdin stays open.
@@ -36,67 +36,79 @@ pub(super) struct Probe {
     pub(super) title: &'static str,
     pub(super) rule: Rule,
     pub(super) stage: Stage,
-    pub(super) ask: Ask,
+    pub(super) ask: ExitRequest,
 }
 
 /// All runs. The first one also shows whether the program is a server at all.
 pub(super) const PLAN: [Probe; 10] = [
-    Probe { id: "stdio.eof", title: "leaves at the end of input", rule: rule::EOF, stage: Stage::Ready, ask: Ask::Eof },
-    Probe { id: "stdio.term", title: "leaves on SIGTERM", rule: rule::TERM, stage: Stage::Ready, ask: Ask::Term },
+    Probe {
+        id: "stdio.eof",
+        title: "leaves at the end of input",
+        rule: rule::EOF,
+        stage: Stage::Ready,
+        ask: ExitRequest::Eof,
+    },
+    Probe {
+        id: "stdio.term",
+        title: "leaves on SIGTERM",
+        rule: rule::TERM,
+        stage: Stage::Ready,
+        ask: ExitRequest::Term,
+    },
     Probe {
         id: "stdio.host-gone",
         title: "leaves when the host is killed",
         rule: rule::HOST_GONE,
         stage: Stage::Ready,
-        ask: Ask::HostGone,
+        ask: ExitRequest::HostGone,
     },
     Probe {
         id: "stdio.eof-in-flight",
         title: "leaves at the end of input, with a call in flight",
         rule: rule::EOF,
         stage: Stage::InFlight,
-        ask: Ask::Eof,
+        ask: ExitRequest::Eof,
     },
     Probe {
         id: "stdio.term-in-flight",
         title: "leaves on SIGTERM, with a call in flight",
         rule: rule::TERM,
         stage: Stage::InFlight,
-        ask: Ask::Term,
+        ask: ExitRequest::Term,
     },
     Probe {
         id: "stdio.eof-at-start",
         title: "leaves at the end of input, right after its start",
         rule: rule::EOF,
         stage: Stage::Started,
-        ask: Ask::Eof,
+        ask: ExitRequest::Eof,
     },
     Probe {
         id: "stdio.eof-before-handshake",
         title: "leaves at the end of input, before the handshake",
         rule: rule::EOF,
         stage: Stage::Up,
-        ask: Ask::Eof,
+        ask: ExitRequest::Eof,
     },
     Probe {
         id: "stdio.term-before-handshake",
         title: "leaves on SIGTERM, before the handshake",
         rule: rule::TERM,
         stage: Stage::Up,
-        ask: Ask::Term,
+        ask: ExitRequest::Term,
     },
     Probe {
         id: "stdio.eof-during-handshake",
         title: "leaves at the end of input, during the handshake",
         rule: rule::EOF,
         stage: Stage::Greeting,
-        ask: Ask::Eof,
+        ask: ExitRequest::Eof,
     },
     Probe {
         id: "stdio.term-during-handshake",
         title: "leaves on SIGTERM, during the handshake",
         rule: rule::TERM,
         stage: Stage::Greeting,
-        ask: Ask::Term,
+        ask: ExitRequest::Term,
     },
 ];

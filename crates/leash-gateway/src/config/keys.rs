@@ -153,27 +153,8 @@ pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     // Two typing errors are allowed, but only one in a short word, where any other word would be two away.
     let allowed = if typed.chars().count() <= 4 { 1 } else { 2 };
     let near = known.iter().filter(|word| word.len().abs_diff(typed.len()) <= 2 * allowed);
-    let (slips, best) = near.map(|word| (distance(&typed, &plain(word)), *word)).min()?;
+    let (slips, best) = near.map(|word| (strsim::osa_distance(&typed, &plain(word)), *word)).min()?;
     (slips <= allowed).then(|| format!("did you mean `{best}`?"))
-}
-
-/// The number of insertions, deletions, replacements and swaps of neighbours that turn one word into the other.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut rows: Vec<Vec<usize>> = vec![(0..=b.len()).collect()];
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let replaced = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut steps = replaced.min(rows[i - 1][j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                steps = steps.min(rows[i - 2][j - 2] + 1);
-            }
-            row.push(steps);
-        }
-        rows.push(row);
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use leash_tree::platform::identity;
 
 use super::*;
-use crate::verdict::Evidence;
+use crate::facts::Evidence;
 
 /// A child process of the test, which is killed when this value is dropped.
 struct Sheep {
@@ -75,25 +75,25 @@ fn finding(root: Identity, tree: Vec<Identity>, verdict: Verdict) -> Finding {
     }
 }
 
-fn terms() -> Terms {
-    Terms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_secs(10) }
+fn terms() -> ReapTerms {
+    ReapTerms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_secs(10) }
 }
 
-fn run(root: Identity, terms: &Terms, mut look: impl FnMut() -> Vec<Finding>) -> Outcome {
+fn run(root: Identity, terms: &ReapTerms, mut look: impl FnMut() -> Vec<Finding>) -> ReapOutcome {
     end(&Proc::own().unwrap(), root, terms, &mut look)
 }
 
-fn ended(outcome: Outcome) -> Receipt {
+fn ended(outcome: ReapOutcome) -> Receipt {
     match outcome {
-        Outcome::Ended(receipt) => *receipt,
-        Outcome::Spared(spared) => panic!("{spared}"),
+        ReapOutcome::Ended(receipt) => *receipt,
+        ReapOutcome::Spared(spared) => panic!("{spared}"),
     }
 }
 
-fn spared(outcome: Outcome) -> Spared {
+fn spared(outcome: ReapOutcome) -> Spared {
     match outcome {
-        Outcome::Ended(receipt) => panic!("{receipt:?}"),
-        Outcome::Spared(spared) => spared,
+        ReapOutcome::Ended(receipt) => panic!("{receipt:?}"),
+        ReapOutcome::Spared(spared) => spared,
     }
 }
 
@@ -117,7 +117,7 @@ fn only_the_proved_tree_is_ended() {
 #[test]
 fn a_process_that_ignores_sigterm_is_killed() {
     let sheep = Sheep::start("trap '' TERM");
-    let quick = Terms { grace: Duration::ZERO, ..terms() };
+    let quick = ReapTerms { grace: Duration::ZERO, ..terms() };
     let receipt = ended(run(sheep.id, &quick, || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
     assert!(receipt.nothing_left() && !sheep.lives());
     assert_eq!(receipt.trees().next().unwrap().how, How::Kill);

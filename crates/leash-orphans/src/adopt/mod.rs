@@ -19,9 +19,9 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use crate::clients::entry::{Entry, Kind, entries};
+use crate::clients::entry::{ConfigEntry, EntryKind, entries};
 use crate::clients::text::TextError;
-use crate::clients::{Client, ConfigFile, Launch};
+use crate::clients::{Client, ConfigFile, ServerLaunch};
 
 /// The user's request.
 #[derive(Clone, Debug)]
@@ -36,7 +36,7 @@ pub struct Wish<'a> {
 
 /// The planned change of a file.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct AdoptPlan {
     /// Its new text.
     pub after: String,
     /// The changes, in the order of the text.
@@ -127,7 +127,7 @@ pub struct Left {
     /// The keys that lead to its entry.
     pub path: Vec<String>,
     /// The reason.
-    pub why: Why,
+    pub why: UnchangedReason,
 }
 
 impl Left {
@@ -139,7 +139,7 @@ impl Left {
 
 /// The reason why a server stays unchanged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Why {
+pub enum UnchangedReason {
     /// leash already starts it.
     #[error("it is on the leash already")]
     Leashed,
@@ -163,14 +163,19 @@ pub enum Why {
     NeedsClient(String),
 }
 
-impl Why {
+impl UnchangedReason {
     /// The advice for the user, if there is any.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Why::Leashed | Why::Disabled | Why::Unknown(_) | Why::NeedsClient(_) => None,
-            Why::OwnPath => Some("give the whole path of leash (--leash)"),
-            Why::Url => Some("ask for it by name (--server) or for all of them (--all)"),
-            Why::Secret(_) => Some("put it into a variable that the client expands, such as `Bearer ${TOKEN}`"),
+            UnchangedReason::Leashed
+            | UnchangedReason::Disabled
+            | UnchangedReason::Unknown(_)
+            | UnchangedReason::NeedsClient(_) => None,
+            UnchangedReason::OwnPath => Some("give the whole path of leash (--leash)"),
+            UnchangedReason::Url => Some("ask for it by name (--server) or for all of them (--all)"),
+            UnchangedReason::Secret(_) => {
+                Some("put it into a variable that the client expands, such as `Bearer ${TOKEN}`")
+            }
         }
     }
 }
@@ -203,7 +208,7 @@ impl AdoptError {
 
 /// Saves the old text, then changes the file. If leash is killed in between, the file is as it was, and the next
 /// `adopt` or `release` detects that.
-pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &Plan) -> Result<(), AdoptError> {
+pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &AdoptPlan) -> Result<(), AdoptError> {
     let layers = shelf.layers()?;
     if let Some(last) =
         layers.iter().rfind(|layer| layer.what.path == file.path).filter(|layer| layer.before == file.text)
@@ -211,10 +216,10 @@ pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &Plan) -> Result
         shelf.forget(last)?;
     }
     let place = file.client.places.iter().position(|place| place == file.place).unwrap_or_default();
-    let record = shelf::Record {
+    let record = shelf::ShelfRecord {
         splices: plan.splices.clone(),
         adopted: plan.adopted.clone(),
-        ..shelf::Record::new(file.client.id, place, &file.path)
+        ..shelf::ShelfRecord::new(file.client.id, place, &file.path)
     };
     let layer = shelf.keep(&file.text, record)?;
     let written = file::replace(&file.path, &file.text, &plan.after);
@@ -226,10 +231,10 @@ pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &Plan) -> Result
 }
 
 /// Plans the change of a file. Fails if the text can't be parsed.
-pub fn plan(file: &ConfigFile, wish: &Wish<'_>) -> Result<Plan, TextError> {
-    let mut plan = Plan { after: String::new(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
+pub fn plan(file: &ConfigFile, wish: &Wish<'_>) -> Result<AdoptPlan, TextError> {
+    let mut plan = AdoptPlan { after: String::new(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
     let entries = entries(file)?;
-    let names: Vec<&str> = entries.iter().map(Entry::name).collect();
+    let names: Vec<&str> = entries.iter().map(ConfigEntry::name).collect();
     for entry in &entries {
         let is_named = wish.servers.iter().any(|name| name == entry.name());
         if !wish.servers.is_empty() && !is_named {
@@ -260,49 +265,54 @@ fn reads_well(file: &ConfigFile, after: &str, adopted: &[Adopted]) -> bool {
     let Ok(entries) = entries(&file) else { return false };
     adopted.iter().all(|adopted| {
         entries.iter().any(|entry| {
-            entry.path == adopted.path && matches!(&entry.kind, Kind::Server { launch, .. } if launch.is_leashed())
+            entry.path == adopted.path && matches!(&entry.kind, EntryKind::Server { launch, .. } if launch.is_leashed())
         })
     })
 }
 
 /// Changes nothing, because the result would not be the intended one.
-fn give_up(plan: &mut Plan, text: &str) {
+fn give_up(plan: &mut AdoptPlan, text: &str) {
     text.clone_into(&mut plan.after);
     plan.splices.clear();
-    let why = || Why::Unknown("the file is written in a way that can't be changed safely".to_owned());
+    let why = || UnchangedReason::Unknown("the file is written in a way that can't be changed safely".to_owned());
     plan.left.extend(plan.adopted.drain(..).map(|adopted| Left { path: adopted.path, why: why() }));
 }
 
-fn one(file: &ConfigFile, entry: &Entry, names: &[&str], wish: &Wish<'_>) -> Result<Option<rewrite::Rewritten>, Why> {
+fn one(
+    file: &ConfigFile,
+    entry: &ConfigEntry,
+    names: &[&str],
+    wish: &Wish<'_>,
+) -> Result<Option<rewrite::Rewritten>, UnchangedReason> {
     let (launch, enabled) = match &entry.kind {
-        Kind::BuiltIn => return Ok(None),
-        Kind::Unknown(why) => return Err(Why::Unknown(why.clone())),
-        Kind::Server { launch, enabled } => (launch, *enabled),
+        EntryKind::BuiltIn => return Ok(None),
+        EntryKind::Unknown(why) => return Err(UnchangedReason::Unknown(why.clone())),
+        EntryKind::Server { launch, enabled } => (launch, *enabled),
     };
     if launch.is_leashed() {
-        return Err(Why::Leashed);
+        return Err(UnchangedReason::Leashed);
     }
     if !enabled {
-        return Err(Why::Disabled);
+        return Err(UnchangedReason::Disabled);
     }
     let name = name::name_for(entry.name(), names);
     let rewritten = match launch {
-        Launch::Stdio { command, env, .. } => {
+        ServerLaunch::Stdio { command, env, .. } => {
             check_command(command)?;
             if !wish.program.contains('/') && env.iter().any(|(name, _)| name == "PATH") {
-                return Err(Why::OwnPath);
+                return Err(UnchangedReason::OwnPath);
             }
             rewrite::stdio(file, entry, &run_words(file.client, &name, "run"), wish.program)?
         }
-        Launch::Url { .. } if !wish.with_urls => return Err(Why::Url),
-        Launch::Url { url } => upstream::url(file, entry, &name, url, wish.program)?,
+        ServerLaunch::Url { .. } if !wish.with_urls => return Err(UnchangedReason::Url),
+        ServerLaunch::Url { url } => upstream::url(file, entry, &name, url, wish.program)?,
     };
     Ok(Some(rewritten))
 }
 
 /// Refuses a command that needs its client's interpretation: leash would pass it on as a plain argument.
-fn check_command(command: &str) -> Result<(), Why> {
-    let refuse = |why: &str| Err(Why::NeedsClient(why.to_owned()));
+fn check_command(command: &str) -> Result<(), UnchangedReason> {
+    let refuse = |why: &str| Err(UnchangedReason::NeedsClient(why.to_owned()));
     if command.starts_with('~') {
         return refuse("its command begins with `~`, which the client may replace");
     }

@@ -1,9 +1,9 @@
 //! Undoes the changes of `adopt`: byte by byte if nothing else changed since, else entry by entry.
 
-use super::shelf::{Layer, Record, Shelf};
+use super::shelf::{Layer, Shelf, ShelfRecord};
 use super::{AdoptError, Adopted, Prefix, Splice, apply, file};
 use crate::clients::ConfigFile;
-use crate::clients::entry::{Entry, entries};
+use crate::clients::entry::{ConfigEntry, entries};
 use crate::clients::text::{Node, Value, write};
 
 /// The result of undoing changes in a file.
@@ -12,12 +12,12 @@ pub struct Undo {
     /// Its new text.
     pub text: String,
     /// The outcome for each server, in the order of the given layers.
-    pub layers: Vec<Vec<(Adopted, Outcome)>>,
+    pub layers: Vec<Vec<(Adopted, ReleaseOutcome)>>,
 }
 
 /// The outcome for a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ReleaseOutcome {
     /// Its entry is as it was before.
     Released,
     /// leash does not start it any more, or it is not in the file.
@@ -35,17 +35,18 @@ pub fn undo(file: &ConfigFile, layers: &[Layer], wanted: &dyn Fn(&str) -> bool) 
     for layer in layers {
         let adopted = &layer.what.adopted;
         let all = adopted.iter().all(|adopted| wanted(adopted.name()));
-        let every = |outcome: Outcome| adopted.iter().map(|adopted| (adopted.clone(), outcome.clone())).collect();
+        let every =
+            |outcome: ReleaseOutcome| adopted.iter().map(|adopted| (adopted.clone(), outcome.clone())).collect();
         if all && layer.after().as_deref() == Some(&text) {
             text.clone_from(&layer.before);
-            outcomes.push(every(Outcome::Released));
+            outcomes.push(every(ReleaseOutcome::Released));
         } else if layer.before == text {
             // leash was killed before it changed the file, or another program restored it.
-            outcomes.push(every(Outcome::NotThere));
+            outcomes.push(every(ReleaseOutcome::NotThere));
         } else {
             let mut layer = Vec::new();
             for adopted in adopted {
-                let outcome = if wanted(adopted.name()) { one(file, &mut text, adopted) } else { Outcome::Kept };
+                let outcome = if wanted(adopted.name()) { one(file, &mut text, adopted) } else { ReleaseOutcome::Kept };
                 layer.push((adopted.clone(), outcome));
             }
             outcomes.push(layer);
@@ -61,13 +62,13 @@ pub fn carry_out(shelf: &Shelf, file: &ConfigFile, layers: &[Layer], undo: &Undo
         file::replace(&file.path, &file.text, &undo.text)?;
     }
     for (layer, outcomes) in layers.iter().zip(&undo.layers) {
-        let stays = |outcome: &Outcome| matches!(outcome, Outcome::Kept | Outcome::Refused(_));
+        let stays = |outcome: &ReleaseOutcome| matches!(outcome, ReleaseOutcome::Kept | ReleaseOutcome::Refused(_));
         let adopted: Vec<Adopted> =
             outcomes.iter().filter(|(_, outcome)| stays(outcome)).map(|(adopted, _)| adopted.clone()).collect();
         match adopted.is_empty() {
             true => shelf.forget(layer)?,
             false if adopted.len() < outcomes.len() => {
-                shelf.keep_only(layer, &Record { adopted, ..layer.what.clone() })?
+                shelf.keep_only(layer, &ShelfRecord { adopted, ..layer.what.clone() })?
             }
             false => {}
         }
@@ -76,9 +77,9 @@ pub fn carry_out(shelf: &Shelf, file: &ConfigFile, layers: &[Layer], undo: &Undo
 }
 
 /// Undoes one entry in a text that other programs have changed.
-fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> Outcome {
+fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> ReleaseOutcome {
     let now = ConfigFile { text: text.clone(), ..file.clone() };
-    let Ok(entries) = entries(&now) else { return Outcome::Refused("leash can't parse the file any more") };
+    let Ok(entries) = entries(&now) else { return ReleaseOutcome::Refused("leash can't parse the file any more") };
     let here = entries.iter().find(|entry| entry.path == adopted.path);
     let splices = match here {
         Some(entry) => exactly(text, entry, adopted).or_else(|| by_words(text, file, entry, adopted)),
@@ -93,18 +94,18 @@ fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> Outcome {
     match (splices.and_then(|splices| apply(text, &splices)), here) {
         (Some(undone), _) => {
             *text = undone;
-            Outcome::Released
+            ReleaseOutcome::Released
         }
         (None, Some(entry)) if is_leashed(entry) => {
-            Outcome::Refused("its entry was changed since, and its old text can't be found in it any more")
+            ReleaseOutcome::Refused("its entry was changed since, and its old text can't be found in it any more")
         }
-        (None, _) => Outcome::NotThere,
+        (None, _) => ReleaseOutcome::NotThere,
     }
 }
 
-fn is_leashed(entry: &Entry) -> bool {
-    use crate::clients::entry::Kind;
-    matches!(&entry.kind, Kind::Server { launch, .. } if launch.is_leashed())
+fn is_leashed(entry: &ConfigEntry) -> bool {
+    use crate::clients::entry::EntryKind;
+    matches!(&entry.kind, EntryKind::Server { launch, .. } if launch.is_leashed())
 }
 
 fn inside<'a>(node: &'a Node, path: &[String]) -> Option<&'a Node> {
@@ -112,7 +113,7 @@ fn inside<'a>(node: &'a Node, path: &[String]) -> Option<&'a Node> {
 }
 
 /// If the changed members are as leash wrote them, their old bytes are restored.
-fn exactly(text: &str, entry: &Entry, adopted: &Adopted) -> Option<Vec<Splice>> {
+fn exactly(text: &str, entry: &ConfigEntry, adopted: &Adopted) -> Option<Vec<Splice>> {
     let mut splices = Vec::new();
     for change in &adopted.changes {
         let map = inside(&entry.node, &change.inside)?;
@@ -129,7 +130,7 @@ fn exactly(text: &str, entry: &Entry, adopted: &Adopted) -> Option<Vec<Splice>> 
 
 /// The entry was rewritten (Claude Code rewrites its whole file) or extended, but still begins with leash's words:
 /// only these are removed.
-fn by_words(text: &str, file: &ConfigFile, entry: &Entry, adopted: &Adopted) -> Option<Vec<Splice>> {
+fn by_words(text: &str, file: &ConfigFile, entry: &ConfigEntry, adopted: &Adopted) -> Option<Vec<Splice>> {
     let prefix = adopted.prefix.as_ref()?;
     let map = inside(&entry.node, &prefix.inside)?;
     let list = map.member(&prefix.list)?;

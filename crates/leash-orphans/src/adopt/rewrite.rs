@@ -1,8 +1,8 @@
 //! Rewrites the entry of a stdio server, with leash in front of its command.
 
-use super::{Adopted, Change, Prefix, Splice, Why};
+use super::{Adopted, Change, Prefix, Splice, UnchangedReason};
 use crate::clients::ConfigFile;
-use crate::clients::entry::Entry;
+use crate::clients::entry::ConfigEntry;
 use crate::clients::text::{Format, Member, Node, Value, write};
 
 /// The rewritten entry.
@@ -15,17 +15,22 @@ pub struct Rewritten {
 }
 
 /// The reason for an entry of an unexpected shape.
-pub(super) fn odd() -> Why {
-    Why::Unknown("it is written in a way that can't be changed safely".to_owned())
+pub(super) fn odd() -> UnchangedReason {
+    UnchangedReason::Unknown("it is written in a way that can't be changed safely".to_owned())
 }
 
 /// Puts leash in front. `options` are the leash command and its options.
-pub fn stdio(file: &ConfigFile, entry: &Entry, options: &[String], program: &str) -> Result<Rewritten, Why> {
+pub fn stdio(
+    file: &ConfigFile,
+    entry: &ConfigEntry,
+    options: &[String],
+    program: &str,
+) -> Result<Rewritten, UnchangedReason> {
     let shape = &file.client.shape;
     let command = entry.node.member(shape.command).ok_or_else(odd)?;
     let mut words = options.to_vec();
     words.push("--".to_owned());
-    let ground = Ground { text: &file.text, format: file.place.format, list: shape.args, program };
+    let ground = StdioEntryText { text: &file.text, format: file.place.format, list: shape.args, program };
     let (changes, prefix) = match &command.node.value {
         Value::List(items) => ground.one_list(command, items, words)?,
         Value::Map(_) => ground.two_members(&command.node, &[shape.command], "path", words)?,
@@ -37,14 +42,14 @@ pub fn stdio(file: &ConfigFile, entry: &Entry, options: &[String], program: &str
 }
 
 /// A change and the position of its text.
-pub(super) type Placed = (usize, Change);
+pub(super) type PlacedChange = (usize, Change);
 
 pub(super) fn splice(at: usize, change: &Change) -> Splice {
     Splice { at, before: change.before.clone(), after: change.after.clone() }
 }
 
 /// The text to change, with the values that all changes share.
-struct Ground<'a> {
+struct StdioEntryText<'a> {
     text: &'a str,
     format: Format,
     /// The key of the arguments.
@@ -52,9 +57,14 @@ struct Ground<'a> {
     program: &'a str,
 }
 
-impl Ground<'_> {
+impl StdioEntryText<'_> {
     /// `"command": ["npx", "x"]`: leash and its words become the first items of the list.
-    fn one_list(&self, command: &Member, items: &[Node], words: Vec<String>) -> Result<(Vec<Placed>, Prefix), Why> {
+    fn one_list(
+        &self,
+        command: &Member,
+        items: &[Node],
+        words: Vec<String>,
+    ) -> Result<(Vec<PlacedChange>, Prefix), UnchangedReason> {
         let words: Vec<String> = std::iter::once(self.program.to_owned()).chain(words).collect();
         let change = self.prepended(command, items, &words, &[]);
         let prefix = Prefix {
@@ -74,7 +84,7 @@ impl Ground<'_> {
         inside: &[&str],
         key: &str,
         mut words: Vec<String>,
-    ) -> Result<(Vec<Placed>, Prefix), Why> {
+    ) -> Result<(Vec<PlacedChange>, Prefix), UnchangedReason> {
         let command = map.member(key).ok_or_else(odd)?;
         words.push(command.node.text().ok_or_else(odd)?.to_owned());
         let source = &self.text[command.node.span.clone()];
@@ -116,14 +126,14 @@ impl Ground<'_> {
         Ok((changes, prefix))
     }
 
-    fn prepended(&self, list: &Member, items: &[Node], words: &[String], inside: &[&str]) -> Placed {
+    fn prepended(&self, list: &Member, items: &[Node], words: &[String], inside: &[&str]) -> PlacedChange {
         let (at, added) = write::in_front(self.text, self.format, &list.node, items, words);
         let span = list.span();
         let after = format!("{}{added}{}", &self.text[span.start..at], &self.text[at..span.end]);
         self.change(inside, (list, &list.key), after)
     }
 
-    fn change(&self, inside: &[&str], (member, last): (&Member, &str), after: String) -> Placed {
+    fn change(&self, inside: &[&str], (member, last): (&Member, &str), after: String) -> PlacedChange {
         let span = member.span();
         let change = Change {
             inside: inside.iter().map(|key| (*key).to_owned()).collect(),

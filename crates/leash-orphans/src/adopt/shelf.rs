@@ -44,7 +44,7 @@ pub struct Layer {
     /// Its directory name; later changes sort after earlier ones.
     pub name: String,
     /// The record of the change.
-    pub what: Record,
+    pub what: ShelfRecord,
     /// The text before.
     pub before: String,
 }
@@ -58,7 +58,7 @@ impl Layer {
 
 /// The record of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct ShelfRecord {
     /// The version of this format.
     pub version: u32,
     /// The time, in milliseconds of Unix time.
@@ -75,10 +75,10 @@ pub struct Record {
     pub adopted: Vec<Adopted>,
 }
 
-impl Record {
+impl ShelfRecord {
     /// A record with the current time.
-    pub fn new(client: &str, place: usize, path: &Path) -> Record {
-        Record {
+    pub fn new(client: &str, place: usize, path: &Path) -> ShelfRecord {
+        ShelfRecord {
             version: VERSION,
             at_ms: clock::unix_ms(),
             client: client.to_owned(),
@@ -132,7 +132,7 @@ impl Shelf {
         let (record, before) = (path.join("record.json"), path.join("before"));
         let mut what = Vec::new();
         private_file::read(&record).and_then(|mut file| file.read_to_end(&mut what)).map_err(at(&record))?;
-        let what: Record = serde_json::from_slice(&what).map_err(|error| at(&record)(error.into()))?;
+        let what: ShelfRecord = serde_json::from_slice(&what).map_err(|error| at(&record)(error.into()))?;
         if what.version != VERSION {
             return Err(at(&record)(io::Error::other("it was written by another version of leash")));
         }
@@ -142,7 +142,7 @@ impl Shelf {
     }
 
     /// Saves a text and the record of the planned change. Both are on disk when this returns.
-    pub fn keep(&self, before: &str, what: Record) -> Result<Layer, ShelfError> {
+    pub fn keep(&self, before: &str, what: ShelfRecord) -> Result<Layer, ShelfError> {
         let name = format!("{:015}-{}", what.at_ms, id::random());
         let half = self.dir.join(format!(".half-{name}"));
         DirBuilder::new().mode(0o700).create(&half).map_err(at(&half))?;
@@ -161,7 +161,7 @@ impl Shelf {
     }
 
     /// Replaces a record with a smaller one.
-    pub fn keep_only(&self, layer: &Layer, what: &Record) -> Result<(), ShelfError> {
+    pub fn keep_only(&self, layer: &Layer, what: &ShelfRecord) -> Result<(), ShelfError> {
         let dir = self.dir.join(&layer.name);
         let (fresh, path) = (dir.join("record.new"), dir.join("record.json"));
         let _ = fs::remove_file(&fresh);
@@ -183,7 +183,7 @@ impl Shelf {
     }
 }
 
-fn json(what: &Record) -> Vec<u8> {
+fn json(what: &ShelfRecord) -> Vec<u8> {
     // A record consists of strings and numbers, so serialising it can't fail.
     serde_json::to_vec_pretty(what).unwrap_or_default()
 }
@@ -210,9 +210,9 @@ mod tests {
         let dir = Scratch::new();
         let dir = dir.join("a/b");
         let shelf = Shelf::open(&dir).expect("it opens");
-        let record = Record {
+        let record = ShelfRecord {
             splices: vec![Splice { at: 1, before: "b".to_owned(), after: "XY".to_owned() }],
-            ..Record::new("codex", 0, Path::new("/f"))
+            ..ShelfRecord::new("codex", 0, Path::new("/f"))
         };
         let kept = shelf.keep("abc", record.clone()).expect("it is kept");
         drop(shelf);
@@ -223,7 +223,7 @@ mod tests {
         assert_eq!((layers.len(), &layers[0].what, layers[0].after().as_deref()), (1, &record, Some("aXYc")));
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
         assert_eq!((mode(&dir), mode(&shelf.place_of(&kept))), (0o700, 0o600));
-        shelf.keep_only(&kept, &Record { adopted: Vec::new(), ..record }).expect("it is replaced");
+        shelf.keep_only(&kept, &ShelfRecord { adopted: Vec::new(), ..record }).expect("it is replaced");
         shelf.forget(&kept).expect("it is forgotten");
         assert_eq!(shelf.layers().expect("readable").len(), 0);
     }

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 
-use super::release::{Outcome, undo};
-use super::shelf::{Layer, Record};
+use super::release::{ReleaseOutcome, undo};
+use super::shelf::{Layer, ShelfRecord};
 use super::*;
-use crate::clients::Declared;
+use crate::clients::DeclaredServer;
 use crate::clients::entry::servers;
 
 const WISH: Wish<'_> = Wish { program: "/usr/bin/leash", servers: &[], with_urls: true };
@@ -17,18 +17,18 @@ fn file(client: &str, text: &str) -> ConfigFile {
     ConfigFile { client, place: &client.places[0], path: PathBuf::from("/f"), text: text.to_owned() }
 }
 
-fn layer(file: &ConfigFile, plan: &Plan) -> Layer {
-    let record = Record {
+fn layer(file: &ConfigFile, plan: &AdoptPlan) -> Layer {
+    let record = ShelfRecord {
         splices: plan.splices.clone(),
         adopted: plan.adopted.clone(),
-        ..Record::new(file.client.id, 0, &file.path)
+        ..ShelfRecord::new(file.client.id, 0, &file.path)
     };
     Layer { name: "1".to_owned(), what: record, before: file.text.clone() }
 }
 
-fn launches(file: &ConfigFile) -> Vec<(String, Launch)> {
+fn launches(file: &ConfigFile) -> Vec<(String, ServerLaunch)> {
     let (declared, _) = servers(file);
-    declared.into_iter().map(|Declared { name, launch, .. }| (name, launch)).collect()
+    declared.into_iter().map(|DeclaredServer { name, launch, .. }| (name, launch)).collect()
 }
 
 /// Adopts, and undoes it in all three ways. `extra` is appended to change the text.
@@ -52,11 +52,12 @@ fn check(client: &str, text: &str, extra: &str) -> Result<(), TestCaseError> {
     let undone = undo(&touched, std::slice::from_ref(&layer), &all);
     let released = undone.layers.iter().flatten().all(|(adopted, outcome)| {
         // The URL alone does not show the old entry of an HTTP server.
-        *outcome == Outcome::Released || (adopted.prefix.is_none() && matches!(outcome, Outcome::Refused(_)))
+        *outcome == ReleaseOutcome::Released
+            || (adopted.prefix.is_none() && matches!(outcome, ReleaseOutcome::Refused(_)))
     });
     prop_assert!(released, "{:?}\n{}", undone.layers, plan.after);
     for ((name, now), (_, then)) in launches(&file(client, &undone.text)).iter().zip(launches(&before)) {
-        prop_assert!(*now == then || matches!(then, Launch::Url { .. }), "{name}: {}", undone.text);
+        prop_assert!(*now == then || matches!(then, ServerLaunch::Url { .. }), "{name}: {}", undone.text);
     }
     Ok(())
 }

@@ -3,9 +3,9 @@
 //! The URL becomes a word on a command line, which every user of the machine can read: an entry whose URL contains a
 //! secret stays unchanged. Headers go through the environment, which only the same user can read.
 
-use super::rewrite::{Placed, Rewritten, odd, splice};
-use super::{Adopted, Change, Why, run_words};
-use crate::clients::entry::Entry;
+use super::rewrite::{PlacedChange, Rewritten, odd, splice};
+use super::{Adopted, Change, UnchangedReason, run_words};
+use crate::clients::entry::ConfigEntry;
 use crate::clients::text::{Format, Member, Node, Value, write};
 use crate::clients::{ConfigFile, Shape};
 
@@ -19,16 +19,22 @@ const SIGN_IN: [&str; 6] = ["oauth", "auth", "authProviderType", "oauth_resource
 const SECRET_NAMES: [&str; 8] = ["key", "token", "secret", "password", "passwd", "auth", "sig", "credential"];
 
 /// Rewrites an entry with a URL.
-pub fn url(file: &ConfigFile, entry: &Entry, name: &str, url: &str, program: &str) -> Result<Rewritten, Why> {
+pub fn url(
+    file: &ConfigFile,
+    entry: &ConfigEntry,
+    name: &str,
+    url: &str,
+    program: &str,
+) -> Result<Rewritten, UnchangedReason> {
     let shape = &file.client.shape;
     check_address(url)?;
     if let Some(key) = SIGN_IN.iter().find(|key| entry.node.get(key).is_some()) {
-        return Err(Why::NeedsClient(format!("the client signs in for it (`{key}`), which leash can't")));
+        return Err(UnchangedReason::NeedsClient(format!("the client signs in for it (`{key}`), which leash can't")));
     }
     let address = shape.urls.iter().find_map(|key| entry.node.member(key)).ok_or_else(odd)?;
     let mut words = run_words(file.client, name, "connect");
     words.extend(transport(&entry.node, &address.key).map(|name| format!("--transport={name}")));
-    let ground = Ground { text: &file.text, format: file.place.format, map: &entry.node };
+    let ground = HttpEntryText { text: &file.text, format: file.place.format, map: &entry.node };
     let mut changes = Vec::new();
     changes.extend(ground.headers(shape, &mut words)?);
     changes.extend(ground.bearer(&mut words)?);
@@ -41,16 +47,16 @@ pub fn url(file: &ConfigFile, entry: &Entry, name: &str, url: &str, program: &st
 }
 
 /// Refuses a URL that contains, or would put, a secret on the command line.
-fn check_address(url: &str) -> Result<(), Why> {
+fn check_address(url: &str) -> Result<(), UnchangedReason> {
     if refers(url) {
         // The client would expand it on the command line.
-        return Err(Why::NeedsClient(
+        return Err(UnchangedReason::NeedsClient(
             "the client replaces variables in its address, and other users could see the result on the command line"
                 .to_owned(),
         ));
     }
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
-    let rest = rest.ok_or_else(|| Why::Unknown("its address is neither http nor https".to_owned()))?;
+    let rest = rest.ok_or_else(|| UnchangedReason::Unknown("its address is neither http nor https".to_owned()))?;
     let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = before.split_once('/').unwrap_or((before, ""));
     let named = query.split('&').any(|pair| {
@@ -58,7 +64,7 @@ fn check_address(url: &str) -> Result<(), Why> {
         SECRET_NAMES.iter().any(|secret| name.contains(secret))
     });
     if authority.contains('@') || named || path.split('/').any(looks_random) {
-        return Err(Why::Secret("its address".to_owned()));
+        return Err(UnchangedReason::Secret("its address".to_owned()));
     }
     Ok(())
 }
@@ -89,18 +95,18 @@ fn transport(entry: &Node, key: &str) -> Option<&'static str> {
     }
 }
 
-struct Ground<'a> {
+struct HttpEntryText<'a> {
     text: &'a str,
     format: Format,
     map: &'a Node,
 }
 
-impl Ground<'_> {
+impl HttpEntryText<'_> {
     /// Moves headers into the environment, each under a variable name of leash.
-    fn headers(&self, shape: &Shape, words: &mut Vec<String>) -> Result<Option<Placed>, Why> {
+    fn headers(&self, shape: &Shape, words: &mut Vec<String>) -> Result<Option<PlacedChange>, UnchangedReason> {
         for key in ["env_http_headers", "requestInit", "headers_from_env"] {
             if self.map.get(key).is_some() {
-                return Err(Why::NeedsClient(format!("its headers come from `{key}`")));
+                return Err(UnchangedReason::NeedsClient(format!("its headers come from `{key}`")));
             }
         }
         let Some(member) = self.map.member(shape.headers) else { return Ok(None) };
@@ -113,10 +119,10 @@ impl Ground<'_> {
         for header in headers {
             let value = header.node.text().ok_or_else(odd)?;
             if !refers(value) && !HARMLESS.contains(&header.key.to_ascii_lowercase().as_str()) {
-                return Err(Why::Secret(format!("its header `{}`", header.key)));
+                return Err(UnchangedReason::Secret(format!("its header `{}`", header.key)));
             }
             if refers(value) && !shape.env_expands {
-                return Err(Why::NeedsClient(format!(
+                return Err(UnchangedReason::NeedsClient(format!(
                     "its header `{}` has variables that only the client replaces",
                     header.key
                 )));
@@ -132,7 +138,12 @@ impl Ground<'_> {
     }
 
     /// The map of variables, in the place and the layout of the headers.
-    fn environment(&self, member: &Member, shape: &Shape, variables: &[(String, String)]) -> Result<String, Why> {
+    fn environment(
+        &self,
+        member: &Member,
+        shape: &Shape,
+        variables: &[(String, String)],
+    ) -> Result<String, UnchangedReason> {
         if !matches!(self.format, Format::Json | Format::Jsonc) {
             return Err(odd());
         }
@@ -150,7 +161,7 @@ impl Ground<'_> {
     }
 
     /// Codex names the variable of the token; `env_vars` passes it on to the programs that Codex starts.
-    fn bearer(&self, words: &mut Vec<String>) -> Result<Option<Placed>, Why> {
+    fn bearer(&self, words: &mut Vec<String>) -> Result<Option<PlacedChange>, UnchangedReason> {
         let Some(member) = self.map.member("bearer_token_env_var") else { return Ok(None) };
         let variable = member.node.text().ok_or_else(odd)?;
         if self.map.get("env_vars").is_some() {
@@ -163,7 +174,7 @@ impl Ground<'_> {
     }
 
     /// Changes `type` to that of a stdio server.
-    fn kind(&self, shape: &Shape) -> Result<Option<Placed>, Why> {
+    fn kind(&self, shape: &Shape) -> Result<Option<PlacedChange>, UnchangedReason> {
         let Some(member) = self.map.member("type") else { return Ok(None) };
         let kind = shape.stdio_type.ok_or_else(odd)?;
         if !matches!(member.node.value, Value::Text(_)) {
@@ -173,7 +184,13 @@ impl Ground<'_> {
         Ok(Some(self.change(member, ("type", "type"), format!("{head}{}", write::word(self.format, kind)))))
     }
 
-    fn address(&self, address: &Member, shape: &Shape, program: &str, words: &[String]) -> Result<Placed, Why> {
+    fn address(
+        &self,
+        address: &Member,
+        shape: &Shape,
+        program: &str,
+        words: &[String],
+    ) -> Result<PlacedChange, UnchangedReason> {
         if self.map.get(shape.args).is_some() {
             return Err(odd());
         }
@@ -191,7 +208,7 @@ impl Ground<'_> {
         Ok(self.change(address, (shape.command, shape.args), after))
     }
 
-    fn change(&self, member: &Member, (first, last): (&str, &str), after: String) -> Placed {
+    fn change(&self, member: &Member, (first, last): (&str, &str), after: String) -> PlacedChange {
         let span = member.span();
         let change = Change {
             inside: Vec::new(),
@@ -232,7 +249,7 @@ mod tests {
             "https://h/mcp?x=1&accessToken=2",
             "https://actions.zapier.com/mcp/sk-ak-93kdkd93kfjfj203/sse",
         ] {
-            assert_eq!(check_address(secret), Err(Why::Secret("its address".to_owned())), "{secret}");
+            assert_eq!(check_address(secret), Err(UnchangedReason::Secret("its address".to_owned())), "{secret}");
         }
         for odd in ["https://h/${KEY}/mcp", "https://$HOST/", "ftp://h/", "{env:URL}"] {
             assert!(check_address(odd).is_err(), "{odd}");

@@ -8,7 +8,7 @@ use super::{Client, ConfigFile, Note, Scope, Shape};
 
 /// A server that a configuration declares.
 #[derive(Clone, Debug)]
-pub struct Declared {
+pub struct DeclaredServer {
     /// The client that reads the configuration.
     pub client: &'static Client,
     /// The users and projects to which it applies.
@@ -22,14 +22,14 @@ pub struct Declared {
     /// The name of the server.
     pub name: String,
     /// The way in which the client reaches it.
-    pub launch: Launch,
+    pub launch: ServerLaunch,
     /// True if the client uses it.
     pub enabled: bool,
 }
 
 /// The way in which a client reaches a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Launch {
+pub enum ServerLaunch {
     /// The client starts a program.
     Stdio {
         /// The program.
@@ -46,14 +46,14 @@ pub enum Launch {
     },
 }
 
-impl Launch {
+impl ServerLaunch {
     /// The program and its arguments in one list.
     pub fn words(&self) -> Vec<&str> {
         match self {
-            Launch::Stdio { command, args, .. } => {
+            ServerLaunch::Stdio { command, args, .. } => {
                 std::iter::once(command.as_str()).chain(args.iter().map(String::as_str)).collect()
             }
-            Launch::Url { .. } => Vec::new(),
+            ServerLaunch::Url { .. } => Vec::new(),
         }
     }
 
@@ -79,16 +79,16 @@ fn leash_word(words: &[&str]) -> Option<usize> {
 
 /// One entry of a file, with its place in the text.
 #[derive(Clone, Debug)]
-pub struct Entry {
+pub struct ConfigEntry {
     /// The keys that lead to it; the last one is its name.
     pub path: Vec<String>,
     /// The entry as written.
     pub node: Node,
     /// The kind of the entry: a server, or something else.
-    pub kind: Kind,
+    pub kind: EntryKind,
 }
 
-impl Entry {
+impl ConfigEntry {
     /// The name of the server.
     pub fn name(&self) -> &str {
         self.path.last().map_or("", String::as_str)
@@ -105,11 +105,11 @@ impl Entry {
 
 /// The meaning of an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// A server.
     Server {
         /// The way in which the client reaches it.
-        launch: Launch,
+        launch: ServerLaunch,
         /// True if the client uses it.
         enabled: bool,
     },
@@ -120,7 +120,7 @@ pub enum Kind {
 }
 
 /// The servers that a file declares, and notes about entries that were not understood.
-pub fn servers(file: &ConfigFile) -> (Vec<Declared>, Vec<Note>) {
+pub fn servers(file: &ConfigFile) -> (Vec<DeclaredServer>, Vec<Note>) {
     let note =
         |server: Option<&str>, text: String| Note { path: file.path.clone(), server: server.map(str::to_owned), text };
     let entries = match entries(file) {
@@ -131,7 +131,7 @@ pub fn servers(file: &ConfigFile) -> (Vec<Declared>, Vec<Note>) {
     let mut notes = Vec::new();
     for entry in entries {
         match &entry.kind {
-            Kind::Server { launch, enabled } => declared.push(Declared {
+            EntryKind::Server { launch, enabled } => declared.push(DeclaredServer {
                 client: file.client,
                 scope: if entry.project().is_some() { Scope::Local } else { file.place.scope },
                 file: file.path.clone(),
@@ -141,21 +141,21 @@ pub fn servers(file: &ConfigFile) -> (Vec<Declared>, Vec<Note>) {
                 launch: launch.clone(),
                 enabled: *enabled,
             }),
-            Kind::BuiltIn => {}
-            Kind::Unknown(why) => notes.push(note(Some(entry.name()), why.clone())),
+            EntryKind::BuiltIn => {}
+            EntryKind::Unknown(why) => notes.push(note(Some(entry.name()), why.clone())),
         }
     }
     (declared, notes)
 }
 
 /// The entries of a file, in the order of its maps.
-pub fn entries(file: &ConfigFile) -> Result<Vec<Entry>, text::TextError> {
+pub fn entries(file: &ConfigFile) -> Result<Vec<ConfigEntry>, text::TextError> {
     // An empty file declares nothing.
     if file.text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n']).is_empty() {
         return Ok(Vec::new());
     }
     let root = file.place.format.parse(&file.text)?;
-    let mut found: Vec<Entry> = Vec::new();
+    let mut found: Vec<ConfigEntry> = Vec::new();
     for map in file.place.maps {
         for (path, node) in follow(&root, map, Vec::new()) {
             for member in node.members().unwrap_or_default() {
@@ -169,9 +169,9 @@ pub fn entries(file: &ConfigFile) -> Result<Vec<Entry>, text::TextError> {
                 // It depends on the client which of two equal keys counts.
                 let kind = match node.all(&member.key).count() {
                     1 => kind(&member.node, &file.client.shape),
-                    _ => Kind::Unknown("it is written twice".to_owned()),
+                    _ => EntryKind::Unknown("it is written twice".to_owned()),
                 };
-                found.push(Entry { path, node: member.node.clone(), kind });
+                found.push(ConfigEntry { path, node: member.node.clone(), kind });
             }
         }
     }
@@ -197,18 +197,18 @@ fn follow<'a>(node: &'a Node, keys: &[&str], path: Vec<String>) -> Vec<(Vec<Stri
 }
 
 /// The meaning of an entry.
-fn kind(node: &Node, shape: &Shape) -> Kind {
-    let unknown = |text: &str| Kind::Unknown(text.to_owned());
+fn kind(node: &Node, shape: &Shape) -> EntryKind {
+    let unknown = |text: &str| EntryKind::Unknown(text.to_owned());
     if node.members().is_none() {
         return unknown("it is not a map");
     }
     if let Some(key) = text::written_twice(node) {
-        return Kind::Unknown(format!("`{key}` is written twice in it"));
+        return EntryKind::Unknown(format!("`{key}` is written twice in it"));
     }
     let kind = node.get("type").and_then(Node::text);
     // Parts of goose itself.
     if matches!(kind, Some("builtin" | "platform" | "frontend" | "inline_python")) {
-        return Kind::BuiltIn;
+        return EntryKind::BuiltIn;
     }
     let says = |key: &str, value: bool| node.get(key).is_some_and(|node| node.value == Value::Bool(value));
     let enabled = !says("disabled", true) && !says("enabled", false);
@@ -216,11 +216,11 @@ fn kind(node: &Node, shape: &Shape) -> Kind {
     match (node.get(shape.command), url) {
         (Some(_), Some(_)) => unknown("it has both a command and an address"),
         (Some(command), None) => match stdio(node, command, shape) {
-            Ok(launch) => Kind::Server { launch, enabled },
+            Ok(launch) => EntryKind::Server { launch, enabled },
             Err(why) => unknown(why),
         },
         (None, Some(url)) => match url.text() {
-            Some(url) => Kind::Server { launch: Launch::Url { url: url.to_owned() }, enabled },
+            Some(url) => EntryKind::Server { launch: ServerLaunch::Url { url: url.to_owned() }, enabled },
             None => unknown("its address is not a string"),
         },
         // Zed has entries that only hold settings for a server that an extension starts.
@@ -233,7 +233,7 @@ fn kind(node: &Node, shape: &Shape) -> Kind {
     }
 }
 
-fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<Launch, &'static str> {
+fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<ServerLaunch, &'static str> {
     let no_list = "its arguments are not a list of strings";
     let args_of = |node: &Node| match node.get(shape.args).map(|args| (&args.value, args.texts())) {
         None | Some((Value::Null, _)) => Ok(Vec::new()),
@@ -263,7 +263,7 @@ fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<Launch, &'static 
     }
     let env = env_of.get(shape.env).and_then(Node::members).unwrap_or_default();
     let env = env.iter().filter_map(|member| Some((member.key.clone(), member.node.text()?.to_owned()))).collect();
-    Ok(Launch::Stdio { command, args, env })
+    Ok(ServerLaunch::Stdio { command, args, env })
 }
 
 #[cfg(test)]
@@ -277,10 +277,10 @@ mod tests {
 
     fn shown(client: &str, text: &str) -> Vec<String> {
         let (declared, notes) = servers(&file(client, text));
-        let server = |server: &Declared| {
+        let server = |server: &DeclaredServer| {
             let what = match &server.launch {
-                Launch::Stdio { .. } => server.launch.words().join(" "),
-                Launch::Url { url } => url.clone(),
+                ServerLaunch::Stdio { .. } => server.launch.words().join(" "),
+                ServerLaunch::Url { url } => url.clone(),
             };
             format!("{} {:?}{}: {what}", server.name, server.scope, if server.enabled { "" } else { " off" })
         };
@@ -345,7 +345,7 @@ mod tests {
     fn leashed_servers_are_recognised() {
         let launch = |line: &str| {
             let mut words = line.split(' ').map(str::to_owned);
-            Launch::Stdio { command: words.next().expect("a word"), args: words.collect(), env: Vec::new() }
+            ServerLaunch::Stdio { command: words.next().expect("a word"), args: words.collect(), env: Vec::new() }
         };
         for line in ["leash run -- x", "/usr/bin/leash run -- x y", "env A=1 leash connect http://h"] {
             assert!(launch(line).is_leashed(), "{line}");

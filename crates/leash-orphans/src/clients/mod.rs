@@ -12,7 +12,7 @@ pub mod text;
 
 use std::path::PathBuf;
 
-pub use entry::{Declared, Entry, Launch, servers};
+pub use entry::{ConfigEntry, DeclaredServer, ServerLaunch, servers};
 pub use places::{ConfigFile, Roots, configs};
 pub use table::CLIENTS;
 pub use text::Format;
@@ -25,7 +25,7 @@ pub struct Client {
     /// Its name in messages.
     pub name: &'static str,
     /// The places of its configuration files.
-    pub places: &'static [Place],
+    pub places: &'static [ConfigPlace],
     /// The format of an entry in its configuration.
     pub shape: Shape,
     /// The pattern that recognises its processes.
@@ -48,7 +48,7 @@ impl Client {
 
 /// A file in which a client looks for servers.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ConfigPlace {
     /// The users to whom it applies.
     pub scope: Scope,
     /// The directory the path starts from.

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::{CLIENTS, Client, Note, Place, Root};
+use super::{CLIENTS, Client, ConfigPlace, Note, Root};
 
 /// The directories to search. The library reads neither the environment nor the home directory by itself; the caller
 /// passes them.
@@ -69,7 +69,7 @@ pub struct ConfigFile {
     /// The client that reads it.
     pub client: &'static Client,
     /// The place in the client's table.
-    pub place: &'static Place,
+    pub place: &'static ConfigPlace,
     /// The path as the client names it; it may be a symbolic link.
     pub path: PathBuf,
     /// The content.

@@ -1,7 +1,8 @@
 //! The table of clients. Every entry names its source; no entry is guessed from a name.
 
+use super::text::Format;
 use super::text::Format::{Json, Jsonc, Toml, Yaml};
-use super::{Client, Host, Mark, Meaning, Package, Place, Registry, Root, Scope, Shape};
+use super::{Client, ConfigPlace, Host, Mark, Meaning, Package, Registry, Root, Scope, Shape};
 
 /// `{"mcpServers": {NAME: ...}}`, the map that most clients have.
 const MCP_SERVERS: &[&[&str]] = &[&["mcpServers"]];
@@ -21,8 +22,13 @@ const PLAIN: Shape = Shape {
     env_expands: true,
 };
 
-const fn place(scope: Scope, root: Root, path: &'static str) -> Place {
-    Place { scope, root, path, format: Json, maps: MCP_SERVERS, ours_to_edit: true }
+const fn place(scope: Scope, root: Root, path: &'static str) -> ConfigPlace {
+    ConfigPlace { scope, root, path, format: Json, maps: MCP_SERVERS, ours_to_edit: true }
+}
+
+/// The same place, in another format and with other maps.
+const fn written(format: Format, maps: &'static [&'static [&'static str]], place: ConfigPlace) -> ConfigPlace {
+    ConfigPlace { format, maps, ..place }
 }
 
 /// All known clients.
@@ -51,18 +57,18 @@ const CLAUDE_CODE: Client = Client {
     id: "claude-code",
     name: "Claude Code",
     places: &[
-        Place {
+        ConfigPlace {
             maps: &[&["mcpServers"], &["projects", "*", "mcpServers"]],
             ..place(Scope::User, Root::Variable("CLAUDE_CONFIG_DIR", ""), ".claude.json")
         },
         place(Scope::Project, Root::Project, ".mcp.json"),
-        Place {
+        ConfigPlace {
             ours_to_edit: false,
             // An older format has the servers at the top level, without `mcpServers`.
             maps: &[&["mcpServers"], &[]],
             ..place(Scope::Plugin, Root::Variable("CLAUDE_CONFIG_DIR", ".claude"), "plugins/cache/*/*/*/.mcp.json")
         },
-        Place {
+        ConfigPlace {
             ours_to_edit: false,
             ..place(
                 Scope::Plugin,
@@ -70,7 +76,7 @@ const CLAUDE_CODE: Client = Client {
                 "plugins/cache/*/*/*/.claude-plugin/plugin.json",
             )
         },
-        Place { ours_to_edit: false, ..place(Scope::System, Root::System, "etc/claude-code/managed-mcp.json") },
+        ConfigPlace { ours_to_edit: false, ..place(Scope::System, Root::System, "etc/claude-code/managed-mcp.json") },
     ],
     shape: PLAIN,
     host: Host { comms: &["claude"], programs: &["claude"], scripts: &["/@anthropic-ai/claude-code/"] },
@@ -101,8 +107,8 @@ const CURSOR: Client = Client {
     id: "cursor",
     name: "Cursor",
     places: &[
-        Place { format: Jsonc, ..place(Scope::User, Root::Home, ".cursor/mcp.json") },
-        Place { format: Jsonc, ..place(Scope::Project, Root::Project, ".cursor/mcp.json") },
+        ConfigPlace { format: Jsonc, ..place(Scope::User, Root::Home, ".cursor/mcp.json") },
+        ConfigPlace { format: Jsonc, ..place(Scope::Project, Root::Project, ".cursor/mcp.json") },
     ],
     shape: PLAIN,
     host: Host {
@@ -123,18 +129,14 @@ const VS_CODE: Client = Client {
     id: "vscode",
     name: "VS Code",
     places: &[
-        Place { format: Jsonc, maps: SERVERS, ..place(Scope::User, Root::Config, "Code/User/mcp.json") },
-        Place { format: Jsonc, maps: SERVERS, ..place(Scope::User, Root::Config, "Code/User/profiles/*/mcp.json") },
-        Place { format: Jsonc, maps: SETTINGS, ..place(Scope::User, Root::Config, "Code/User/settings.json") },
-        Place {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Home, "Library/Application Support/Code/User/mcp.json")
-        },
+        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code/User/mcp.json")),
+        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code/User/profiles/*/mcp.json")),
+        written(Jsonc, SETTINGS, place(Scope::User, Root::Config, "Code/User/settings.json")),
+        written(Jsonc, SERVERS, place(Scope::User, Root::Home, "Library/Application Support/Code/User/mcp.json")),
         // The file of a remote window's server.
-        Place { format: Jsonc, maps: SERVERS, ..place(Scope::User, Root::Home, ".vscode-server/data/User/mcp.json") },
-        Place { format: Jsonc, maps: SERVERS, ..place(Scope::Project, Root::Project, ".vscode/mcp.json") },
-        Place { format: Jsonc, maps: SETTINGS, ..place(Scope::Project, Root::Project, ".vscode/settings.json") },
+        written(Jsonc, SERVERS, place(Scope::User, Root::Home, ".vscode-server/data/User/mcp.json")),
+        written(Jsonc, SERVERS, place(Scope::Project, Root::Project, ".vscode/mcp.json")),
+        written(Jsonc, SETTINGS, place(Scope::Project, Root::Project, ".vscode/settings.json")),
     ],
     shape: PLAIN,
     host: Host { comms: &["code"], programs: &["code"], scripts: &["/.vscode-server/"] },
@@ -145,27 +147,15 @@ const VS_CODE_INSIDERS: Client = Client {
     id: "vscode-insiders",
     name: "VS Code Insiders",
     places: &[
-        Place { format: Jsonc, maps: SERVERS, ..place(Scope::User, Root::Config, "Code - Insiders/User/mcp.json") },
-        Place {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Config, "Code - Insiders/User/profiles/*/mcp.json")
-        },
-        Place {
-            format: Jsonc,
-            maps: SETTINGS,
-            ..place(Scope::User, Root::Config, "Code - Insiders/User/settings.json")
-        },
-        Place {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Home, "Library/Application Support/Code - Insiders/User/mcp.json")
-        },
-        Place {
-            format: Jsonc,
-            maps: SERVERS,
-            ..place(Scope::User, Root::Home, ".vscode-server-insiders/data/User/mcp.json")
-        },
+        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code - Insiders/User/mcp.json")),
+        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code - Insiders/User/profiles/*/mcp.json")),
+        written(Jsonc, SETTINGS, place(Scope::User, Root::Config, "Code - Insiders/User/settings.json")),
+        written(
+            Jsonc,
+            SERVERS,
+            place(Scope::User, Root::Home, "Library/Application Support/Code - Insiders/User/mcp.json"),
+        ),
+        written(Jsonc, SERVERS, place(Scope::User, Root::Home, ".vscode-server-insiders/data/User/mcp.json")),
     ],
     shape: PLAIN,
     host: Host { comms: &["code-insiders"], programs: &["code-insiders"], scripts: &["/.vscode-server-insiders/"] },
@@ -203,13 +193,9 @@ const CODEX: Client = Client {
     id: "codex",
     name: "Codex CLI",
     places: &[
-        Place {
-            format: Toml,
-            maps: &[&["mcp_servers"]],
-            ..place(Scope::User, Root::Variable("CODEX_HOME", ".codex"), "config.toml")
-        },
-        Place { format: Toml, maps: &[&["mcp_servers"]], ..place(Scope::Project, Root::Project, ".codex/config.toml") },
-        Place {
+        written(Toml, &[&["mcp_servers"]], place(Scope::User, Root::Variable("CODEX_HOME", ".codex"), "config.toml")),
+        written(Toml, &[&["mcp_servers"]], place(Scope::Project, Root::Project, ".codex/config.toml")),
+        ConfigPlace {
             format: Toml,
             maps: &[&["mcp_servers"]],
             ours_to_edit: false,
@@ -228,9 +214,9 @@ const GEMINI: Client = Client {
     id: "gemini",
     name: "Gemini CLI",
     places: &[
-        Place { format: Jsonc, ..place(Scope::User, Root::Home, ".gemini/settings.json") },
-        Place { format: Jsonc, ..place(Scope::Project, Root::Project, ".gemini/settings.json") },
-        Place {
+        ConfigPlace { format: Jsonc, ..place(Scope::User, Root::Home, ".gemini/settings.json") },
+        ConfigPlace { format: Jsonc, ..place(Scope::Project, Root::Project, ".gemini/settings.json") },
+        ConfigPlace {
             format: Jsonc,
             ours_to_edit: false,
             ..place(Scope::System, Root::System, "etc/gemini-cli/settings.json")
@@ -258,10 +244,10 @@ const OPENCODE: Client = Client {
     id: "opencode",
     name: "opencode",
     places: &[
-        Place { format: Jsonc, maps: OPENCODE_MAPS, ..place(Scope::User, Root::Config, "opencode/opencode.json") },
-        Place { format: Jsonc, maps: OPENCODE_MAPS, ..place(Scope::User, Root::Config, "opencode/opencode.jsonc") },
-        Place { format: Jsonc, maps: OPENCODE_MAPS, ..place(Scope::Project, Root::Project, "opencode.json") },
-        Place { format: Jsonc, maps: OPENCODE_MAPS, ..place(Scope::Project, Root::Project, "opencode.jsonc") },
+        written(Jsonc, OPENCODE_MAPS, place(Scope::User, Root::Config, "opencode/opencode.json")),
+        written(Jsonc, OPENCODE_MAPS, place(Scope::User, Root::Config, "opencode/opencode.jsonc")),
+        written(Jsonc, OPENCODE_MAPS, place(Scope::Project, Root::Project, "opencode.json")),
+        written(Jsonc, OPENCODE_MAPS, place(Scope::Project, Root::Project, "opencode.jsonc")),
     ],
     shape: Shape { env: "environment", stdio_type: Some("local"), ..PLAIN },
     host: Host { comms: &["opencode"], programs: &["opencode"], scripts: &["/opencode-ai/"] },
@@ -277,12 +263,8 @@ const ZED: Client = Client {
     id: "zed",
     name: "Zed",
     places: &[
-        Place { format: Jsonc, maps: &[&["context_servers"]], ..place(Scope::User, Root::Config, "zed/settings.json") },
-        Place {
-            format: Jsonc,
-            maps: &[&["context_servers"]],
-            ..place(Scope::Project, Root::Project, ".zed/settings.json")
-        },
+        written(Jsonc, &[&["context_servers"]], place(Scope::User, Root::Config, "zed/settings.json")),
+        written(Jsonc, &[&["context_servers"]], place(Scope::Project, Root::Project, ".zed/settings.json")),
     ],
     shape: Shape { stdio_type: None, env_expands: false, ..PLAIN },
     host: Host { comms: &["zed", "zed-editor"], programs: &["zed", "zed-editor", "zeditor"], scripts: &[] },
@@ -294,11 +276,7 @@ const ZED: Client = Client {
 const GOOSE: Client = Client {
     id: "goose",
     name: "goose",
-    places: &[Place {
-        format: Yaml,
-        maps: &[&["extensions"]],
-        ..place(Scope::User, Root::Config, "goose/config.yaml")
-    }],
+    places: &[written(Yaml, &[&["extensions"]], place(Scope::User, Root::Config, "goose/config.yaml"))],
     shape: Shape { command: "cmd", env: "envs", urls: &["uri"], env_expands: false, ..PLAIN },
     host: Host { comms: &["goose", "goosed"], programs: &["goose", "goosed"], scripts: &[] },
     marks: &[Mark { variable: "GOOSE_TERMINAL", meaning: Meaning::Presence }],

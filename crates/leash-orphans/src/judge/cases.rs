@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
-use super::{Pids, is_reaper};
-use crate::facts::{Facts, Process};
-use crate::identify::Matcher;
+use super::Pids;
+use super::verdict::Role;
+use crate::facts::{Evidence, Facts, Process};
+use crate::knowledge::identify::Matcher;
 use crate::knowledge::{Knowledge, Leashed};
-use crate::verdict::{Evidence, Role};
 use leash_tree::owner::wrapper::is_wrapper;
 use leash_tree::tree::spec;
 
@@ -35,7 +35,7 @@ pub(super) struct Cases<'a> {
     pub(super) hosts: Vec<Case<'a>>,
 }
 
-struct Search<'a> {
+struct CaseSearch<'a> {
     facts: &'a Facts,
     knowledge: &'a Knowledge,
     children: HashMap<i32, Vec<&'a Process>>,
@@ -45,7 +45,7 @@ struct Search<'a> {
 
 impl<'a> Cases<'a> {
     pub(super) fn find(facts: &'a Facts, knowledge: &'a Knowledge) -> Cases<'a> {
-        let search = Search::new(facts, knowledge);
+        let search = CaseSearch::new(facts, knowledge);
         let mut roots: Vec<(&'a Process, &'a Process)> = Vec::new();
         for process in facts.processes.iter().filter(|process| search.servers.contains_key(&process.id.pid)) {
             let root = search.root(process);
@@ -89,8 +89,8 @@ impl<'a> Case<'a> {
     }
 }
 
-impl<'a> Search<'a> {
-    fn new(facts: &'a Facts, knowledge: &'a Knowledge) -> Search<'a> {
+impl<'a> CaseSearch<'a> {
+    fn new(facts: &'a Facts, knowledge: &'a Knowledge) -> CaseSearch<'a> {
         let matcher = Matcher::new(knowledge);
         let mut children: HashMap<i32, Vec<&'a Process>> = HashMap::new();
         let mut servers = HashMap::new();
@@ -113,7 +113,7 @@ impl<'a> Search<'a> {
                 *by = Some(leashed);
             }
         }
-        Search { facts, knowledge, children, servers, hosts }
+        CaseSearch { facts, knowledge, children, servers, hosts }
     }
 
     /// The topmost process of the server that `process` belongs to: it climbs over servers, and over wrappers with the
@@ -122,7 +122,7 @@ impl<'a> Search<'a> {
         let mut root = process;
         for above in self.facts.ancestors(process) {
             let pid = above.id.pid;
-            if self.hosts.contains_key(&pid) || is_reaper(self.facts, pid) {
+            if self.hosts.contains_key(&pid) || self.facts.is_reaper(pid) {
                 break;
             }
             let shares_stdin = above.stdin.inode().is_some() && above.stdin.inode() == root.stdin.inode();
@@ -196,7 +196,7 @@ impl<'a> Search<'a> {
 
     /// True if a child of a reaper belongs to the tree.
     fn left_tree(&self, process: &Process, root: &Process, tree: &[&Process], members: &Pids) -> bool {
-        if members.contains(&process.id.pid) || !is_reaper(self.facts, process.ppid) || process.uid != root.uid {
+        if members.contains(&process.id.pid) || !self.facts.is_reaper(process.ppid) || process.uid != root.uid {
             return false;
         }
         let led = process.session != process.id.pid
@@ -219,7 +219,7 @@ impl<'a> Search<'a> {
                 || on_purpose
                 || taken
                 || !self.knowledge.ended.contains(session)
-                || !is_reaper(self.facts, process.ppid)
+                || !self.facts.is_reaper(process.ppid)
             {
                 continue;
             }

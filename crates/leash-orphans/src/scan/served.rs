@@ -2,24 +2,20 @@
 //! still be in use.
 
 use std::collections::HashMap;
-use std::ffi::CStr;
 use std::fs;
-use std::mem::MaybeUninit;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use rustix::fs::RawDir;
-
 use crate::facts::Served;
-use crate::holders::{Link, link, open_fds};
 use leash_tree::owner::peer::table;
 use leash_tree::owner::peer::table::Entry;
+use leash_tree::platform::descriptors::{Descriptors, Link};
 
 /// The sockets of one network namespace, by inode with their owners.
 #[derive(Default)]
 struct Space {
     /// The /proc directory of one of the owners.
-    place: String,
+    dir: String,
     sockets: HashMap<u64, Vec<i32>>,
 }
 
@@ -27,38 +23,34 @@ struct Space {
 /// process are missing, but such a process is never proved an orphan.
 pub(super) fn served(processes: impl Iterator<Item = (i32, String)>) -> Vec<Served> {
     let mut spaces: HashMap<PathBuf, Space> = HashMap::new();
-    for (pid, place) in processes {
-        let sockets = sockets(&place);
+    for (pid, dir) in processes {
+        let sockets = sockets(&dir);
         // Each network namespace has its own tables.
         if !sockets.is_empty()
-            && let Ok(space) = fs::read_link(format!("{place}/ns/net"))
+            && let Ok(space) = fs::read_link(format!("{dir}/ns/net"))
         {
             let space = spaces.entry(space).or_default();
             sockets.into_iter().for_each(|inode| space.sockets.entry(inode).or_default().push(pid));
-            space.place = place;
+            space.dir = dir;
         }
     }
-    spaces.values().flat_map(|space| accepted(&entries(&space.place), &space.sockets)).collect()
+    spaces.values().flat_map(|space| accepted(&entries(&space.dir), &space.sockets)).collect()
 }
 
-fn sockets(place: &str) -> Vec<u64> {
-    let Ok(fds) = open_fds(place) else { return Vec::new() };
-    let mut space = [MaybeUninit::uninit(); 8192];
-    let mut entries = RawDir::new(&fds, &mut space);
-    let socket = |name: &CStr| match link(&fds, name) {
-        Some(Link::Socket(inode)) => Some(inode),
-        Some(Link::Pipe(_)) | None => None,
-    };
+fn sockets(dir: &str) -> Vec<u64> {
+    let Ok(fds) = Descriptors::open(dir) else { return Vec::new() };
     let mut found = Vec::new();
-    while let Some(Ok(entry)) = entries.next() {
-        found.extend(socket(entry.file_name()));
-    }
+    let _ = fds.each(|_, link| {
+        if let Some(Link::Socket(inode)) = link {
+            found.push(inode);
+        }
+    });
     found
 }
 
 /// The TCP tables as one of the owners sees them.
-fn entries(place: &str) -> Vec<Entry> {
-    let read = |name: &str| fs::read_to_string(format!("{place}/net/{name}")).unwrap_or_default();
+fn entries(dir: &str) -> Vec<Entry> {
+    let read = |name: &str| fs::read_to_string(format!("{dir}/net/{name}")).unwrap_or_default();
     ["tcp", "tcp6"].map(read).iter().flat_map(|table| table.lines()).filter_map(table::entry).collect()
 }
 

@@ -10,10 +10,10 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::strangers::Node;
+use super::proc_dir;
+use super::proc_dir::is_dead;
+use super::strangers::ProcEntry;
 use crate::facts::Process;
-use crate::place;
-use crate::place::is_dead;
 use leash_tree::platform::proc::Proc;
 
 /// `PF_KTHREAD` of linux/sched.h: a kernel thread.
@@ -65,9 +65,9 @@ impl Table {
     }
 
     /// The /proc entry of a process.
-    pub(super) fn node(&self, pid: i32) -> Option<Node> {
+    pub(super) fn node(&self, pid: i32) -> Option<ProcEntry> {
         let stat = rustix::fs::statat(&self.0, Name::new(pid, "").as_c_str(), AtFlags::empty()).ok()?;
-        Some(Node { inode: stat.st_ino, made: (stat.st_mtime, stat.st_mtime_nsec as u32) })
+        Some(ProcEntry { inode: stat.st_ino, made: (stat.st_mtime, stat.st_mtime_nsec as u32) })
     }
 
     /// Reads a process without its arguments.
@@ -78,8 +78,8 @@ impl Table {
         match parse(text) {
             // When the first thread has exited, its files belong to root; read the owner from another thread.
             Who::Process(mut process) if process.state == 'Z' => {
-                let place = place::of(pid, process.state);
-                let Ok(stat) = rustix::fs::stat(format!("{place}/stat")) else { return Who::Nobody };
+                let dir = proc_dir::of(pid, process.state);
+                let Ok(stat) = rustix::fs::stat(format!("{dir}/stat")) else { return Who::Nobody };
                 process.uid = stat.st_uid;
                 Who::Process(process)
             }
@@ -101,7 +101,7 @@ impl Table {
         let mut space = [MaybeUninit::uninit(); 4096];
         let Ok((first, _)) = rustix::io::read(&file, &mut space) else { return Vec::new() };
         if first.len() < 4096 {
-            return words(first);
+            return proc_dir::words(first);
         }
         let mut all = first.to_vec();
         while all.len() < ARGUMENTS {
@@ -110,7 +110,7 @@ impl Table {
                 Ok(_) | Err(_) => break,
             }
         }
-        words(&all)
+        proc_dir::words(&all)
     }
 
     fn file(&self, pid: i32, name: &str) -> Result<OwnedFd, Errno> {
@@ -136,12 +136,6 @@ impl Name {
     }
 }
 
-fn words(raw: &[u8]) -> Vec<String> {
-    let end = raw.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-    let words = raw[..end].split(|&byte| byte == 0);
-    words.map(|word| String::from_utf8_lossy(word).into_owned()).filter(|_| end > 0).collect()
-}
-
 /// Parses a `stat` line. A malformed line is treated as no process.
 fn parse(text: &[u8]) -> Who {
     fields(text).unwrap_or(Who::Nobody)
@@ -157,8 +151,8 @@ fn fields(text: &[u8]) -> Option<Who> {
     let state = char::from(*rest.next()?.first()?);
     // Fields 4 to 24. Some unused ones may be negative.
     let mut at = [None; 25];
-    for place in &mut at[4..] {
-        *place = number(rest.next()?);
+    for field in &mut at[4..] {
+        *field = number(rest.next()?);
     }
     if at[9]? & KERNEL_THREAD != 0 {
         return Some(Who::Kernel);

@@ -23,7 +23,7 @@ const GROWN: Duration = Duration::from_secs(10);
 
 /// The /proc entry of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct ProcEntry {
     pub(super) inode: u64,
     pub(super) made: (i64, u32),
 }
@@ -31,7 +31,7 @@ pub(super) struct Node {
 /// One unrelated process, with the facts that show whether it is near a server or a host.
 #[derive(Clone, Copy, Debug)]
 struct Stranger {
-    node: Node,
+    node: ProcEntry,
     start: u64,
     pid: i32,
     ppid: i32,
@@ -46,7 +46,7 @@ pub struct Strangers {
     /// Unrelated processes, by PID.
     known: Vec<Stranger>,
     /// Kernel threads, by PID.
-    kernel: Vec<(i32, Node)>,
+    kernel: Vec<(i32, ProcEntry)>,
     /// The number of scans since every process was read.
     looks: u32,
     /// A hash of the commands that were declared when these processes were found to be unrelated.
@@ -74,12 +74,12 @@ impl Strangers {
     }
 
     /// True if this is a kernel thread.
-    pub(super) fn is_kernel(&self, pid: i32, node: &Node) -> bool {
+    pub(super) fn is_kernel(&self, pid: i32, node: &ProcEntry) -> bool {
         self.kernel.binary_search_by_key(&pid, |(pid, _)| *pid).is_ok_and(|at| self.kernel[at].1 == *node)
     }
 
     /// The remembered process, if the /proc entry is still the same.
-    pub(super) fn find(&self, pid: i32, node: &Node) -> Option<Process> {
+    pub(super) fn find(&self, pid: i32, node: &ProcEntry) -> Option<Process> {
         let at = self.known.binary_search_by_key(&pid, |stranger| stranger.pid).ok()?;
         Some(&self.known[at]).filter(|stranger| stranger.node == *node).map(Stranger::process)
     }
@@ -88,8 +88,8 @@ impl Strangers {
     pub(super) fn end<'a>(
         &mut self,
         facts: &Facts,
-        nobody: impl Iterator<Item = (&'a Process, Node)>,
-        kernel: Vec<(i32, Node)>,
+        nobody: impl Iterator<Item = (&'a Process, ProcEntry)>,
+        kernel: Vec<(i32, ProcEntry)>,
     ) {
         let grown = nobody.filter(|(process, _)| process.age(facts) >= self.grown);
         self.known = grown.map(|(process, node)| Stranger::of(process, node)).collect();
@@ -99,7 +99,7 @@ impl Strangers {
 }
 
 impl Stranger {
-    fn of(process: &Process, node: Node) -> Stranger {
+    fn of(process: &Process, node: ProcEntry) -> Stranger {
         Stranger {
             node,
             start: process.id.start,

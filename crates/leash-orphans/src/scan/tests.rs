@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::*;
-use crate::knowledge::Declared;
+use crate::knowledge::DeclaredCommand;
 use leash_model::id;
 
 mod again;
@@ -42,7 +42,8 @@ impl Stage {
     fn set() -> Stage {
         let name = format!("leash-test-{}", id::random());
         let command = vec![name.clone(), "1000".to_owned()];
-        let declared = Declared { client: "Test".to_owned(), name: name.clone(), command, cwd: None, project: None };
+        let declared =
+            DeclaredCommand { client: "Test".to_owned(), name: name.clone(), command, cwd: None, project: None };
         Stage { name, knowledge: Knowledge { declared: vec![declared], ..Knowledge::builtin() } }
     }
 
@@ -80,7 +81,10 @@ fn closed_pipe_ends_are_seen() {
     let ((stdin, to_server), (from_server, stdout)) = (pipe(), pipe());
     let server = stage.start(stdin, stdout);
     let seen = stage.look(&server);
-    assert!(matches!(seen.stdin.kind, Kind::Pipe { .. }) && matches!(seen.stdout.kind, Kind::Pipe { .. }));
+    assert!(
+        matches!(seen.stdin.kind, DescriptorKind::Pipe { .. })
+            && matches!(seen.stdout.kind, DescriptorKind::Pipe { .. })
+    );
     assert_eq!(holders(&seen.stdin.other_end), [me()]);
     assert_eq!(holders(&seen.stdout.other_end), [me()]);
     drop(to_server);
@@ -98,7 +102,7 @@ fn closed_socketpair_ends_are_seen() {
     let ((ours, stdin), (ours_too, stdout)) = (UnixStream::pair().unwrap(), UnixStream::pair().unwrap());
     let server = stage.start(OwnedFd::from(stdin), OwnedFd::from(stdout));
     let seen = stage.look(&server);
-    assert!(matches!(seen.stdin.kind, Kind::Socket { .. }));
+    assert!(matches!(seen.stdin.kind, DescriptorKind::Socket { .. }));
     assert_eq!((holders(&seen.stdin.other_end), holders(&seen.stdout.other_end)), (vec![me()], vec![me()]));
     drop(ours);
     let seen = stage.look(&server);
@@ -150,9 +154,9 @@ fn files_and_the_null_device_have_no_other_end() {
     let stage = Stage::set();
     let file = File::open("/proc/self/exe").unwrap();
     let server = stage.start(Stdio::null(), Stdio::null());
-    assert_eq!(stage.look(&server).stdin, Channel { kind: Kind::Null, other_end: OtherEnd::None });
+    assert_eq!(stage.look(&server).stdin, Channel { kind: DescriptorKind::Null, other_end: OtherEnd::None });
     let server = stage.start(file, Stdio::null());
-    assert_eq!(stage.look(&server).stdin, Channel { kind: Kind::File, other_end: OtherEnd::None });
+    assert_eq!(stage.look(&server).stdin, Channel { kind: DescriptorKind::File, other_end: OtherEnd::None });
 }
 
 #[test]
@@ -188,7 +192,7 @@ fn descriptors_of_unrelated_processes_are_not_read() {
     let stranger = Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::piped()).spawn().unwrap());
     let facts = scan(&Proc::own().unwrap(), &stage.knowledge, &[]);
     let seen = facts.process(stranger.pid()).unwrap();
-    assert_eq!((seen.stdin.kind, seen.ppid), (Kind::NotAsked, me()));
+    assert_eq!((seen.stdin.kind, seen.ppid), (DescriptorKind::NotAsked, me()));
     assert!(seen.marks.is_empty());
     assert!(facts.ancestors(seen).any(|above| above.id.pid == me()));
     let asked = scan(&Proc::own().unwrap(), &stage.knowledge, &[stranger.pid()]);

@@ -2,6 +2,7 @@
 
 pub mod channel;
 pub mod command;
+pub mod descriptors;
 pub mod identity;
 pub mod linux;
 pub mod mappings;

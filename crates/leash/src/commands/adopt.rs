@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use leash_orphans::adopt;
 use leash_orphans::adopt::diff;
 use leash_orphans::adopt::shelf::{Shelf, ShelfError};
-use leash_orphans::adopt::{Plan, Wish};
+use leash_orphans::adopt::{AdoptPlan, Wish};
 use leash_orphans::clients;
 use leash_orphans::clients::{CLIENTS, Client, ConfigFile, Note, Scope};
 use serde_json::{Value, json};
@@ -94,7 +94,7 @@ fn program() -> String {
 /// The planned change of one file.
 struct FileChange {
     file: ConfigFile,
-    plan: Plan,
+    plan: AdoptPlan,
     /// True after it was written.
     written: bool,
     result: Result<(), String>,
@@ -123,7 +123,8 @@ fn plans(files: Vec<ConfigFile>, wish: &Wish<'_>, notes: &mut Vec<Note>) -> Vec<
             continue;
         }
         seen.push((target, file.path.clone()));
-        let empty = || Plan { after: file.text.clone(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
+        let empty =
+            || AdoptPlan { after: file.text.clone(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
         match adopt::plan(&file, wish) {
             Ok(plan) if !file.place.ours_to_edit => {
                 if !plan.adopted.is_empty() {

@@ -6,10 +6,11 @@ use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_model::receipt::Receipt;
 use leash_orphans::act;
-use leash_orphans::act::{Outcome, Spared, Terms};
-use leash_orphans::belongings;
-use leash_orphans::belongings::Belongings;
-use leash_orphans::{Evidence, Finding, Policy, Verdict, watch};
+use leash_orphans::act::watch;
+use leash_orphans::act::{ReapOutcome, ReapTerms, Spared};
+use leash_orphans::scan::belongings;
+use leash_orphans::scan::belongings::Belongings;
+use leash_orphans::{Evidence, Finding, Policy, Verdict};
 use leash_tree::ledger::receipts;
 use rustix::time::Timespec;
 use serde_json::json;
@@ -40,7 +41,7 @@ pub(crate) fn reap(args: &Reap) -> u8 {
     let findings = survey.look(&policy);
     let (policy, findings) = wait_for_hosts(&mut survey, policy, findings, args);
     for finding in findings.iter().filter(|finding| is_due(finding, args)) {
-        let terms = Terms { verdicts: verdicts(finding, args), grace: args.grace };
+        let terms = ReapTerms { verdicts: verdicts(finding, args), grace: args.grace };
         done.push(end(printer, &mut survey, finding.root, &terms, &policy).map_err(|spared| (finding.clone(), spared)));
     }
     let told = report(printer, args.json, &done);
@@ -79,7 +80,8 @@ fn wait_for_hosts(survey: &mut Survey, policy: Policy, findings: Vec<Finding>, a
     if !findings.iter().any(|finding| finding.evidence.iter().any(is_waiting)) {
         return (policy, findings);
     }
-    let (mut memory, terms) = (watch::Memory::default(), watch::Terms { settle: args.settle, ..Default::default() });
+    let (mut memory, terms) =
+        (watch::WatchMemory::default(), watch::WatchTerms { settle: args.settle, ..Default::default() });
     let began = Moment::now();
     memory.note(&findings, &terms, began);
     pause_until(began + args.settle);
@@ -105,17 +107,17 @@ pub(super) fn end(
     printer: Printer,
     survey: &mut Survey,
     root: Identity,
-    terms: &Terms,
+    terms: &ReapTerms,
     policy: &Policy,
 ) -> Result<Receipt, Spared> {
     let proc = survey.proc;
     match act::end(&proc, root, terms, &mut || survey.look(policy)) {
-        Outcome::Ended(receipt) => {
+        ReapOutcome::Ended(receipt) => {
             let path = places::places().receipts;
             keep(printer, &path, &receipt);
             Ok(*receipt)
         }
-        Outcome::Spared(spared) => Err(spared),
+        ReapOutcome::Spared(spared) => Err(spared),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use leash_orphans::adopt::AdoptError;
 use leash_orphans::adopt::diff;
 use leash_orphans::adopt::release;
-use leash_orphans::adopt::release::{Outcome, Undo};
+use leash_orphans::adopt::release::{ReleaseOutcome, Undo};
 use leash_orphans::adopt::shelf::{Layer, Shelf, ShelfError};
 use leash_orphans::clients::places::read;
 use leash_orphans::clients::{Client, ConfigFile};
@@ -49,7 +49,7 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, ShelfEr
     }
     let failed = files
         .iter()
-        .any(|file| file.error.is_some() || file.count(|outcome| matches!(outcome, Outcome::Refused(_))) > 0);
+        .any(|file| file.error.is_some() || file.count(|outcome| matches!(outcome, ReleaseOutcome::Refused(_))) > 0);
     Ok(if failed { exit_code::NOT_ALL } else { exit_code::OK })
 }
 
@@ -66,12 +66,12 @@ struct FileUndo {
 }
 
 impl FileUndo {
-    fn outcomes(&self) -> impl Iterator<Item = (&str, &Outcome)> {
+    fn outcomes(&self) -> impl Iterator<Item = (&str, &ReleaseOutcome)> {
         let layers = self.undo.iter().flat_map(|(_, undo)| &undo.layers);
         layers.flatten().map(|(adopted, outcome)| (adopted.name(), outcome))
     }
 
-    fn count(&self, is: impl Fn(&Outcome) -> bool) -> usize {
+    fn count(&self, is: impl Fn(&ReleaseOutcome) -> bool) -> usize {
         self.outcomes().filter(|(_, outcome)| is(outcome)).count()
     }
 
@@ -136,12 +136,12 @@ fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
     }
     for (name, outcome) in file.outcomes() {
         match outcome {
-            Outcome::Refused(why) => printer.error_text(
+            ReleaseOutcome::Refused(why) => printer.error_text(
                 format!("{path}: `{name}`: {why}"),
                 Some(&format!("edit it by hand; the old text is in {}", kept_at(file, shelf))),
             ),
-            Outcome::NotThere => printer.note(format!("{path}: `{name}` is not on the leash any more")),
-            Outcome::Released | Outcome::Kept => {}
+            ReleaseOutcome::NotThere => printer.note(format!("{path}: `{name}` is not on the leash any more")),
+            ReleaseOutcome::Released | ReleaseOutcome::Kept => {}
         }
     }
 }
@@ -179,10 +179,10 @@ fn as_json(file: &FileUndo, shelf: &Shelf) -> Value {
         .outcomes()
         .map(|(name, outcome)| {
             let (word, why) = match outcome {
-                Outcome::Released => ("released", None),
-                Outcome::NotThere => ("not-there", None),
-                Outcome::Kept => ("kept", None),
-                Outcome::Refused(why) => ("refused", Some(*why)),
+                ReleaseOutcome::Released => ("released", None),
+                ReleaseOutcome::NotThere => ("not-there", None),
+                ReleaseOutcome::Kept => ("kept", None),
+                ReleaseOutcome::Refused(why) => ("refused", Some(*why)),
             };
             json!({ "server": name, "outcome": word, "why": why })
         })
@@ -201,7 +201,7 @@ fn as_json(file: &FileUndo, shelf: &Shelf) -> Value {
 
 fn conclude(files: &[FileUndo], decision: Decision, printer: Printer) {
     let of = |chosen: &dyn Fn(&FileUndo) -> bool| {
-        let released = |file: &&FileUndo| file.count(|outcome| *outcome == Outcome::Released);
+        let released = |file: &&FileUndo| file.count(|outcome| *outcome == ReleaseOutcome::Released);
         let chosen: Vec<_> = files.iter().filter(|file| chosen(file) && released(file) > 0).collect();
         let servers: usize = chosen.iter().map(released).sum();
         (servers > 0).then(|| format!("{} in {}", count(servers, "server"), count(chosen.len(), "file")))

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
-use leash_orphans::act::Terms;
-use leash_orphans::scan::Strangers;
-use leash_orphans::watch;
-use leash_orphans::watch::Memory;
-use leash_orphans::{Evidence, Finding, Verdict, belongings};
+use leash_orphans::act::ReapTerms;
+use leash_orphans::act::watch;
+use leash_orphans::act::watch::WatchMemory;
+use leash_orphans::scan::{Strangers, belongings};
+use leash_orphans::{Evidence, Finding, Verdict};
 use leash_tree::platform::identity::Held;
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
@@ -43,9 +43,9 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     };
     let mut watcher = Watcher {
         printer,
-        memory: Memory::default(),
+        memory: WatchMemory::default(),
         strangers: Strangers::default(),
-        terms: watch::Terms { settle: args.settle, min_age: args.min_age, ..watch::Terms::default() },
+        terms: watch::WatchTerms { settle: args.settle, min_age: args.min_age, ..watch::WatchTerms::default() },
         nothing_left: true,
         args,
     };
@@ -73,9 +73,9 @@ pub(crate) fn watch(args: &Watch) -> u8 {
 
 struct Watcher<'a> {
     printer: Printer,
-    memory: Memory,
+    memory: WatchMemory,
     strangers: Strangers,
-    terms: watch::Terms,
+    terms: watch::WatchTerms,
     nothing_left: bool,
     args: &'a Watch,
 }
@@ -97,7 +97,7 @@ impl Watcher<'_> {
         // Measuring all servers reads many files, so it is done only if a budget is set.
         let in_use = self.args.max_memory.map_or(0, |_| findings.iter().map(weigh).sum());
         watch::order(&mut due, in_use, self.args.max_memory);
-        let terms = Terms { verdicts: vec![Verdict::OrphanProved], grace: self.args.grace };
+        let terms = ReapTerms { verdicts: vec![Verdict::OrphanProved], grace: self.args.grace };
         for (finding, _) in due {
             match reap::end(self.printer, survey, finding.root, &terms, &policy) {
                 Ok(receipt) => {

@@ -1,7 +1,8 @@
 //! `leash why`.
 
-use leash_orphans::facts::{Kind, OtherEnd};
-use leash_orphans::{Channel, Facts, Finding, Policy, Process, belongings};
+use leash_orphans::facts::{DescriptorKind, OtherEnd};
+use leash_orphans::scan::belongings;
+use leash_orphans::{Channel, Facts, Finding, Policy, Process};
 use serde_json::json;
 
 use super::survey::Survey;
@@ -79,9 +80,9 @@ fn channel_words(channel: &Channel, facts: &Facts) -> String {
             format!("the other end is held by {}", names.join(", "))
         }
         (OtherEnd::NotVisible(_), _) => "the holder of the other end can't be seen".to_owned(),
-        (OtherEnd::None, Kind::Tty) => "a terminal".to_owned(),
-        (OtherEnd::None, Kind::Null) => "the null device".to_owned(),
-        (OtherEnd::None, Kind::Closed) => "closed".to_owned(),
+        (OtherEnd::None, DescriptorKind::Tty) => "a terminal".to_owned(),
+        (OtherEnd::None, DescriptorKind::Null) => "the null device".to_owned(),
+        (OtherEnd::None, DescriptorKind::Closed) => "closed".to_owned(),
         (OtherEnd::None, _) => "a file, or it may not be read".to_owned(),
     }
 }

@@ -1,8 +1,8 @@
 //! Verdicts and evidence as sentences.
 
 use leash_model::identity::Identity;
-use leash_orphans::facts::Why;
-use leash_orphans::verdict::{Evidence, Finding, Role, Stream, Verdict};
+use leash_orphans::facts::{Stream, UnreadReason};
+use leash_orphans::{Evidence, Finding, Role, Verdict};
 
 use super::escape;
 use super::printer::{bytes, span};
@@ -88,12 +88,12 @@ fn said(evidence: &Evidence) -> String {
     }
 }
 
-fn reason(why: Why) -> &'static str {
+fn reason(why: UnreadReason) -> &'static str {
     match why {
-        Why::NotPermitted => "it may not be read",
-        Why::NoSocketAnswer => "the kernel says nothing about this socket",
-        Why::Unseen => "its holder can't be seen",
-        Why::Exhausted => "leash had no free descriptor",
+        UnreadReason::NotPermitted => "it may not be read",
+        UnreadReason::NoSocketAnswer => "the kernel says nothing about this socket",
+        UnreadReason::Unseen => "its holder can't be seen",
+        UnreadReason::Exhausted => "leash had no free descriptor",
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use leash_model::identity::Identity;
 use leash_orphans::act;
-use leash_orphans::act::{Outcome, Spared, Terms};
-use leash_orphans::knowledge::Declared;
+use leash_orphans::act::{ReapOutcome, ReapTerms, Spared};
+use leash_orphans::knowledge::DeclaredCommand;
 use leash_orphans::scan::scan;
 use leash_orphans::{Finding, Knowledge, Policy, Verdict, judge};
 use leash_tree::platform::proc::Proc;
@@ -102,7 +102,7 @@ impl Stage {
         zoo.expect(true, 1);
         zoo.begin();
         let (client, name) = ("Test".to_owned(), "orphan".to_owned());
-        let declared = Declared { client, name, command: words, cwd: None, project: None };
+        let declared = DeclaredCommand { client, name, command: words, cwd: None, project: None };
         Stage { zoo, knowledge: Knowledge { declared: vec![declared], ..Knowledge::builtin() } }
     }
 
@@ -118,8 +118,8 @@ impl Stage {
     }
 
     /// Ends it; `meanwhile` runs right after each further scan.
-    fn end(&self, root: Identity, mut meanwhile: impl FnMut(usize)) -> Outcome {
-        let terms = Terms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_millis(200) };
+    fn end(&self, root: Identity, mut meanwhile: impl FnMut(usize)) -> ReapOutcome {
+        let terms = ReapTerms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_millis(200) };
         let mut looks = 0;
         act::end(&proc(), root, &terms, &mut || {
             let found = self.look();
@@ -134,8 +134,8 @@ fn proc() -> Proc {
     Proc::own().expect("the namespace has a /proc")
 }
 
-fn is_gone(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Spared(Spared::Gone))
+fn is_gone(outcome: &ReapOutcome) -> bool {
+    matches!(outcome, ReapOutcome::Spared(Spared::Gone))
 }
 
 #[test]
@@ -184,7 +184,7 @@ fn of_the_members_of_a_tree() {
                 }
             });
             innocents.expect("there were two looks").check_alive();
-            let Outcome::Ended(receipt) = outcome else { panic!("{outcome:?}") };
+            let ReapOutcome::Ended(receipt) = outcome else { panic!("{outcome:?}") };
             assert!(receipt.nothing_left(), "{receipt:?}");
             stage.zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}"));
         }

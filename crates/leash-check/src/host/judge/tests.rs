@@ -3,11 +3,11 @@ use crate::host::journal::Happened;
 use crate::report::Status;
 use leash_model::identity::Identity;
 
-fn entry(part: Part, pid: i32, happened: Happened) -> Entry {
-    Entry { part, pid, happened }
+fn entry(part: Part, pid: i32, happened: Happened) -> JournalEntry {
+    JournalEntry { part, pid, happened }
 }
 
-fn session(happened: fn(String) -> Happened) -> Entry {
+fn session(happened: fn(String) -> Happened) -> JournalEntry {
     entry(Part::Http, 9, happened("s1".to_owned()))
 }
 
@@ -21,8 +21,8 @@ fn survivor(pid: i32) -> Survivor {
 }
 
 /// A run of a correct host.
-fn good(ending: Ending) -> Life {
-    Life {
+fn good(ending: Ending) -> HostRun {
+    HostRun {
         ending,
         journal: vec![
             entry(Part::Polite, 1, Happened::Connected),
@@ -43,12 +43,12 @@ fn good(ending: Ending) -> Life {
 }
 
 /// Checks the rows that are not `Pass`.
-fn check(life: Life, expected: &[(&str, Status)]) {
+fn check(life: HostRun, expected: &[(&str, Status)]) {
     check_lives(&[life], expected);
 }
 
 /// The same for several runs.
-fn check_lives(lives: &[Life], expected: &[(&str, Status)]) {
+fn check_lives(lives: &[HostRun], expected: &[(&str, Status)]) {
     let rows = rows(lives);
     let found: Vec<(&str, Status)> =
         rows.iter().filter(|row| row.status != Status::Pass).map(|row| (row.id.as_str(), row.status)).collect();
@@ -65,10 +65,10 @@ fn a_good_host_passes_every_ending() {
 #[test]
 fn survivors_are_findings_but_warnings_if_the_host_was_killed() {
     let term = Ending::Signal(Signal::TERM);
-    check(Life { left: vec![survivor(2), survivor(3)], ..good(term) }, &[("host.term.servers", Status::Fail)]);
-    check(Life { left: vec![survivor(3)], ..good(term) }, &[("host.term.servers", Status::Warn)]);
-    check(Life { left: vec![survivor(2)], ..good(Ending::Kill) }, &[("host.kill.servers", Status::Warn)]);
-    let rows = rows(&[Life { left: vec![survivor(2), survivor(3), survivor(44)], ..good(term) }]);
+    check(HostRun { left: vec![survivor(2), survivor(3)], ..good(term) }, &[("host.term.servers", Status::Fail)]);
+    check(HostRun { left: vec![survivor(3)], ..good(term) }, &[("host.term.servers", Status::Warn)]);
+    check(HostRun { left: vec![survivor(2)], ..good(Ending::Kill) }, &[("host.kill.servers", Status::Warn)]);
+    let rows = rows(&[HostRun { left: vec![survivor(2), survivor(3), survivor(44)], ..good(term) }]);
     let row = rows.iter().find(|row| row.id == "host.term.servers").expect("the row exists");
     assert!(row.detail.starts_with("3 left: the server that leaves on SIGTERM only, a helper of that server, leash ("));
 }
@@ -97,10 +97,10 @@ fn a_session_without_delete_is_a_finding() {
 
 #[test]
 fn a_host_that_stays_is_a_finding_unless_only_its_stdin_was_closed() {
-    let hup = Life { left_after: None, ..good(Ending::Signal(Signal::HUP)) };
+    let hup = HostRun { left_after: None, ..good(Ending::Signal(Signal::HUP)) };
     let skipped = |id| (id, Status::Skip);
     check(hup, &[("host.hup.leaves", Status::Fail), skipped("host.hup.servers"), skipped("host.hup.sessions")]);
-    let exit = Life { left_after: None, ..good(Ending::Exit) };
+    let exit = HostRun { left_after: None, ..good(Ending::Exit) };
     check(exit, &["host.exit.leaves", "host.exit.servers", "host.exit.sessions"].map(skipped));
 }
 
@@ -108,23 +108,23 @@ fn a_host_that_stays_is_a_finding_unless_only_its_stdin_was_closed() {
 fn a_host_that_connects_to_no_server_is_not_judged() {
     let all = ["host.exit.leaves", "host.exit.servers", "host.exit.sessions"].map(|id| (id, Status::Skip));
     let found: Vec<_> = [("host.connects", Status::Fail)].into_iter().chain(all).collect();
-    check(Life { journal: Vec::new(), ..good(Ending::Exit) }, &found);
+    check(HostRun { journal: Vec::new(), ..good(Ending::Exit) }, &found);
 }
 
 /// A host that finishes its work and exits is judged by that exit, not by a signal that came too late.
 #[test]
 fn a_host_that_leaves_by_itself_is_judged_by_its_exit() {
-    check(Life { stayed: false, ..good(Ending::Exit) }, &[]);
-    let left = Life { stayed: false, left: vec![survivor(2)], ..good(Ending::Exit) };
+    check(HostRun { stayed: false, ..good(Ending::Exit) }, &[]);
+    let left = HostRun { stayed: false, left: vec![survivor(2)], ..good(Ending::Exit) };
     check(left, &[("host.exit.servers", Status::Fail)]);
     let all = ["host.term.leaves", "host.term.servers", "host.term.sessions"].map(|id| (id, Status::Skip));
-    check(Life { stayed: false, ..good(Ending::Signal(Signal::TERM)) }, &all);
+    check(HostRun { stayed: false, ..good(Ending::Signal(Signal::TERM)) }, &all);
 }
 
 /// For example, its last end left a lock. It connected before, so this is a finding and not a skip.
 #[test]
 fn a_host_that_does_not_connect_any_more_is_a_finding() {
-    let silent = |ending| Life { journal: Vec::new(), last_words: "locked".to_owned(), ..good(ending) };
+    let silent = |ending| HostRun { journal: Vec::new(), last_words: "locked".to_owned(), ..good(ending) };
     let term = Ending::Signal(Signal::TERM);
     let skipped = |id| (id, Status::Skip);
     let found = [("host.term.leaves", Status::Fail), skipped("host.term.servers"), skipped("host.term.sessions")];
@@ -132,7 +132,7 @@ fn a_host_that_does_not_connect_any_more_is_a_finding() {
     let rows = rows(&[good(Ending::Exit), silent(term)]);
     let row = rows.iter().find(|row| row.id == "host.term.leaves").expect("the row exists");
     assert_eq!(row.detail, "it connected to no server this time; it said: locked");
-    let left_at_once = Life { stayed: false, ..silent(Ending::Kill) };
+    let left_at_once = HostRun { stayed: false, ..silent(Ending::Kill) };
     let found = [("host.kill.leaves", Status::Fail), skipped("host.kill.servers"), skipped("host.kill.sessions")];
     check_lives(&[good(Ending::Exit), left_at_once], &found);
     // The host may wait for an answer from a user.
@@ -145,15 +145,15 @@ fn a_host_that_does_not_connect_any_more_is_a_finding() {
 fn processes_that_are_left_are_a_finding_in_every_run() {
     let term = Ending::Signal(Signal::TERM);
     let opened = vec![session(|session| Happened::Opened { session })];
-    let life = Life { journal: opened.clone(), left: vec![survivor(44)], ..good(term) };
+    let life = HostRun { journal: opened.clone(), left: vec![survivor(44)], ..good(term) };
     let found = ["host.term.leaves", "host.term.servers", "host.term.sessions"].map(|id| (id, Status::Fail));
     check_lives(&[good(Ending::Exit), life], &found);
     // It exited before SIGKILL was sent.
-    let early = Life { stayed: false, left: vec![survivor(2)], ..good(Ending::Kill) };
+    let early = HostRun { stayed: false, left: vec![survivor(2)], ..good(Ending::Kill) };
     let skipped = |id| (id, Status::Skip);
     check(early, &[skipped("host.kill.leaves"), ("host.kill.servers", Status::Fail), skipped("host.kill.sessions")]);
     // A host that is still alive may still need its session.
-    let stays = Life { journal: opened, left_after: None, ..good(term) };
+    let stays = HostRun { journal: opened, left_after: None, ..good(term) };
     let found = [("host.term.leaves", Status::Fail), skipped("host.term.servers"), skipped("host.term.sessions")];
     check_lives(&[good(Ending::Exit), stays], &found);
 }

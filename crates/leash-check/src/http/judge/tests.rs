@@ -11,8 +11,8 @@ fn opened() -> Option<Answer> {
 }
 
 /// The facts of a correct server.
-fn good() -> Facts {
-    Facts {
+fn good() -> HttpFacts {
+    HttpFacts {
         opened: opened(),
         modern: None,
         deleted: status(200),
@@ -20,12 +20,12 @@ fn good() -> Facts {
         unknown: status(404),
         abandoned: status(404).map(|answer| (Duration::from_secs(3), answer)),
         foreign: status(403),
-        memory: Memory::Rounds { sessions: 100, bytes: vec![100 << 20, 101 << 20, 101 << 20] },
+        memory: LeftMemory::Rounds { sessions: 100, bytes: vec![100 << 20, 101 << 20, 101 << 20] },
     }
 }
 
 /// Checks the rows that are not `Pass`.
-fn check(facts: &Facts, expected: &[(&str, Status)]) {
+fn check(facts: &HttpFacts, expected: &[(&str, Status)]) {
     let rows = rows(facts);
     let found: Vec<(&str, Status)> =
         rows.iter().filter(|row| row.status != Status::Pass).map(|row| (row.id.as_str(), row.status)).collect();
@@ -39,29 +39,29 @@ fn a_good_server_passes_everything() {
 
 #[test]
 fn every_wrong_response_is_a_finding() {
-    check(&Facts { afterwards: status(400), ..good() }, &[("http.terminated", Status::Fail)]);
-    check(&Facts { afterwards: status(200), ..good() }, &[("http.terminated", Status::Fail)]);
-    check(&Facts { unknown: status(400), ..good() }, &[("http.unknown", Status::Fail)]);
-    check(&Facts { foreign: opened(), ..good() }, &[("http.origin", Status::Fail)]);
-    check(&Facts { foreign: status(400), ..good() }, &[("http.origin", Status::Warn)]);
+    check(&HttpFacts { afterwards: status(400), ..good() }, &[("http.terminated", Status::Fail)]);
+    check(&HttpFacts { afterwards: status(200), ..good() }, &[("http.terminated", Status::Fail)]);
+    check(&HttpFacts { unknown: status(400), ..good() }, &[("http.unknown", Status::Fail)]);
+    check(&HttpFacts { foreign: opened(), ..good() }, &[("http.origin", Status::Fail)]);
+    check(&HttpFacts { foreign: status(400), ..good() }, &[("http.origin", Status::Warn)]);
     let abandoned = status(200).map(|answer| (Duration::from_secs(3), answer));
-    check(&Facts { abandoned, ..good() }, &[("http.expiry", Status::Fail)]);
+    check(&HttpFacts { abandoned, ..good() }, &[("http.expiry", Status::Fail)]);
     let down = Some(Answer::Failed("the connection was refused".to_owned()));
-    check(&Facts { deleted: down, ..good() }, &[("http.delete", Status::Fail), ("http.terminated", Status::Skip)]);
+    check(&HttpFacts { deleted: down, ..good() }, &[("http.delete", Status::Fail), ("http.terminated", Status::Skip)]);
 }
 
 #[test]
 fn a_server_that_refuses_delete_gives_a_warning() {
-    let facts = Facts { deleted: status(405), afterwards: status(200), ..good() };
+    let facts = HttpFacts { deleted: status(405), afterwards: status(200), ..good() };
     check(&facts, &[("http.delete", Status::Warn), ("http.terminated", Status::Skip)]);
 }
 
 #[test]
 fn rows_about_sessions_are_skipped_without_sessions() {
-    let facts = Facts { opened: status(200), deleted: None, afterwards: None, ..good() };
+    let facts = HttpFacts { opened: status(200), deleted: None, afterwards: None, ..good() };
     let skipped = ["http.delete", "http.terminated", "http.unknown", "http.expiry"].map(|id| (id, Status::Skip));
     check(&facts, &skipped);
-    let facts = Facts { opened: status(500), ..facts };
+    let facts = HttpFacts { opened: status(500), ..facts };
     let found: Vec<_> = [("http.session", Status::Fail)].into_iter().chain(skipped).collect();
     check(&facts, &found);
 }
@@ -69,20 +69,20 @@ fn rows_about_sessions_are_skipped_without_sessions() {
 #[test]
 fn a_server_of_the_era_without_sessions_passes() {
     let skipped = ["http.delete", "http.terminated", "http.unknown", "http.expiry"].map(|id| (id, Status::Skip));
-    check(&Facts { opened: status(400), modern: status(200), deleted: None, ..good() }, &skipped);
+    check(&HttpFacts { opened: status(400), modern: status(200), deleted: None, ..good() }, &skipped);
     let refused = Some(Answer::Status { status: 200, session: None, body: "{\"error\": {}}".to_owned() });
-    check(&Facts { opened: refused, modern: status(200), deleted: None, ..good() }, &skipped);
+    check(&HttpFacts { opened: refused, modern: status(200), deleted: None, ..good() }, &skipped);
 }
 
 #[test]
 fn tests_that_were_not_requested_are_skipped() {
-    let facts = Facts { abandoned: None, memory: Memory::NotAsked, ..good() };
+    let facts = HttpFacts { abandoned: None, memory: LeftMemory::NotAsked, ..good() };
     check(&facts, &[("http.expiry", Status::Skip), ("http.memory", Status::Skip)]);
 }
 
 #[test]
 fn only_growth_in_every_round_is_a_leak() {
-    let rounds = |bytes: Vec<u64>| Facts { memory: Memory::Rounds { sessions: 100, bytes }, ..good() };
+    let rounds = |bytes: Vec<u64>| HttpFacts { memory: LeftMemory::Rounds { sessions: 100, bytes }, ..good() };
     check(&rounds(vec![0, 10 << 20, 20 << 20, 30 << 20]), &[("http.memory", Status::Fail)]);
     check(&rounds(vec![0, 10 << 20, 20 << 20, 15 << 20]), &[]);
     check(&rounds(vec![0, 3 << 20, 6 << 20, 9 << 20]), &[]);

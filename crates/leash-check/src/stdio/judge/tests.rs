@@ -10,9 +10,9 @@ fn done(server: &str) -> Handshake {
 }
 
 /// The facts of a correct server.
-fn good() -> Vec<Life> {
+fn good() -> Vec<StdioRun> {
     PLAN.iter()
-        .map(|probe| Life {
+        .map(|probe| StdioRun {
             probe: *probe,
             handshake: matches!(probe.stage, Stage::Ready | Stage::InFlight).then(|| done("good")),
             answered: false,
@@ -39,7 +39,7 @@ fn survivor(name: &str) -> Survivor {
 }
 
 /// Checks the rows that are not `Pass`.
-fn check(lives: &[Life], again: Option<&Handshake>, expected: &[(&str, Status)]) {
+fn check(lives: &[StdioRun], again: Option<&Handshake>, expected: &[(&str, Status)]) {
     let rows = rows(lives, again, GRACE);
     let found: Vec<(&str, Status)> =
         rows.iter().filter(|row| row.status != Status::Pass).map(|row| (row.id.as_str(), row.status)).collect();

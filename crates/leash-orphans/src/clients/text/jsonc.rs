@@ -8,19 +8,19 @@ const DEEPEST: usize = 128;
 /// Parses a text. A leading byte order mark is skipped.
 pub fn parse(text: &str) -> Result<Node, TextError> {
     let start = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
-    let mut reader = Reader { text, at: start };
+    let mut reader = JsoncReader { text, at: start };
     reader.blank()?;
     let node = reader.value(0)?;
     reader.blank()?;
     if reader.at < text.len() { Err(reader.error("something follows the end")) } else { Ok(node) }
 }
 
-struct Reader<'a> {
+struct JsoncReader<'a> {
     text: &'a str,
     at: usize,
 }
 
-impl Reader<'_> {
+impl JsoncReader<'_> {
     fn error(&self, what: impl Into<String>) -> TextError {
         TextError::at(self.text, self.at, what)
     }

@@ -7,11 +7,23 @@ pub fn word(format: Format, text: &str) -> String {
     let quoted = || serde_json::Value::from(text).to_string();
     match format {
         Format::Json | Format::Jsonc => quoted(),
-        // U+007F is the one character that TOML requires escaped and JSON does not.
-        Format::Toml => quoted().replace('\u{7f}', "\\u007f"),
+        Format::Toml => escaped(&quoted()),
         Format::Yaml if is_plain(text) => text.to_owned(),
-        Format::Yaml => quoted(),
+        Format::Yaml => escaped(&quoted()),
     }
+}
+
+/// Escapes the characters that JSON allows in a string, and TOML or YAML do not.
+fn escaped(quoted: &str) -> String {
+    quoted.chars().fold(String::new(), |mut text, letter| {
+        match letter {
+            '\u{7f}'..='\u{9f}' | '\u{2028}' | '\u{2029}' | '\u{feff}' | '\u{fffe}' | '\u{ffff}' => {
+                text.push_str(&format!("\\u{:04x}", u32::from(letter)));
+            }
+            _ => text.push(letter),
+        }
+        text
+    })
 }
 
 /// True if YAML certainly reads it as a string without quotes.
@@ -119,8 +131,23 @@ mod tests {
 
     #[test]
     fn words_are_quoted_where_the_format_requires_it() {
-        for text in ["plain", "/a/b.c", "", "--x", "a b", "true", "12", "é\"\\\n", "{x}", "a: b", "#c", "\u{7f}", "~"]
-        {
+        for text in [
+            "plain",
+            "/a/b.c",
+            "",
+            "--x",
+            "a b",
+            "true",
+            "12",
+            "é\"\\\n",
+            "{x}",
+            "a: b",
+            "#c",
+            "\u{7f}",
+            "~",
+            "\u{85}\u{90}",
+            "\u{feff}x\u{2028}",
+        ] {
             for format in [Format::Json, Format::Toml, Format::Yaml] {
                 let source = format!("{}{}", key(format, "a"), word(format, text));
                 let source = if format == Format::Json { format!("{{{source}}}") } else { source };

@@ -5,7 +5,7 @@ mod tables;
 
 use super::*;
 use crate::facts::Unread;
-use crate::knowledge::{Declared, Leashed};
+use crate::knowledge::{DeclaredCommand, Leashed};
 use leash_tree::tree::spec;
 
 /// The user that scans, unless a test sets another.
@@ -18,7 +18,7 @@ fn process(pid: i32, ppid: i32, command: &str) -> Process {
     process.uid = USER;
     process.argv = command.split(' ').map(str::to_owned).collect();
     process.comm = process.argv[0].clone();
-    let nothing = Channel { kind: Kind::Null, other_end: OtherEnd::None };
+    let nothing = Channel { kind: DescriptorKind::Null, other_end: OtherEnd::None };
     (process.stdin, process.stdout) = (nothing.clone(), nothing);
     process
 }
@@ -27,8 +27,8 @@ fn process(pid: i32, ppid: i32, command: &str) -> Process {
 fn server(pid: i32, ppid: i32, stdin: OtherEnd, stdout: OtherEnd) -> Process {
     let inode = pid as u64 * 10;
     Process {
-        stdin: Channel { kind: Kind::Pipe { inode }, other_end: stdin },
-        stdout: Channel { kind: Kind::Pipe { inode: inode + 1 }, other_end: stdout },
+        stdin: Channel { kind: DescriptorKind::Pipe { inode }, other_end: stdin },
+        stdout: Channel { kind: DescriptorKind::Pipe { inode: inode + 1 }, other_end: stdout },
         ..process(pid, ppid, "srv")
     }
 }
@@ -50,7 +50,7 @@ fn machine(mut processes: Vec<Process>) -> Facts {
 }
 
 fn knowledge() -> Knowledge {
-    let declared = Declared {
+    let declared = DeclaredCommand {
         client: "Test".to_owned(),
         name: "srv".to_owned(),
         command: vec!["srv".to_owned()],

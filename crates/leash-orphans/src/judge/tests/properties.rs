@@ -14,21 +14,21 @@ fn end() -> impl Strategy<Value = OtherEnd> {
         4 => (holders, prop::bool::weighted(0.9)).prop_map(|(by, all)| {
             OtherEnd::Held { by: by.into_iter().map(id).collect(), all }
         }),
-        1 => Just(OtherEnd::NotVisible(Why::Unseen)),
+        1 => Just(OtherEnd::NotVisible(UnreadReason::Unseen)),
         1 => Just(OtherEnd::None),
     ]
 }
 
 fn channel(inode: u64) -> impl Strategy<Value = Channel> {
     let kinds = prop_oneof![
-        8 => Just(Kind::Pipe { inode }),
-        4 => Just(Kind::Socket { inode }),
-        1 => Just(Kind::Null),
-        1 => Just(Kind::Unread),
-        1 => Just(Kind::Tty),
+        8 => Just(DescriptorKind::Pipe { inode }),
+        4 => Just(DescriptorKind::Socket { inode }),
+        1 => Just(DescriptorKind::Null),
+        1 => Just(DescriptorKind::Unread),
+        1 => Just(DescriptorKind::Tty),
     ];
     (kinds, end()).prop_map(|(kind, other_end)| match kind {
-        Kind::Pipe { .. } | Kind::Socket { .. } => Channel { kind, other_end },
+        DescriptorKind::Pipe { .. } | DescriptorKind::Socket { .. } => Channel { kind, other_end },
         _ => Channel { kind, other_end: OtherEnd::None },
     })
 }
@@ -53,7 +53,7 @@ prop_compose! {
         // Start times are small, so every process but one with start 0 is young enough to have inherited an end.
         let unread = unread.into_iter().map(|(pid, start)| Unread {
             id: Identity { pid, start, inode: None },
-            why: Why::NotPermitted,
+            why: UnreadReason::NotPermitted,
         });
         let unread = unread.collect();
         let gone_for = (2..=MOST).filter(|_| settled).map(|pid| ((pid, pid as u64), Duration::from_secs(60)));
@@ -121,7 +121,7 @@ proptest! {
             }
             for member in finding.tree.iter().map(|id| facts.same(id).unwrap()) {
                 prop_assert_eq!(member.uid, USER);
-                prop_assert!(member.stdin.kind != Kind::Unread && member.stdin.kind != Kind::Tty);
+                prop_assert!(member.stdin.kind != DescriptorKind::Unread && member.stdin.kind != DescriptorKind::Tty);
                 if let OtherEnd::Held { by, .. } = &member.stdin.other_end {
                     prop_assert!(by.iter().all(|holder| disowned.contains(&holder.pid)), "a member is held");
                 }
@@ -177,7 +177,7 @@ proptest! {
         let process = &mut blind.processes[at + 1];
         let pid = process.id.pid;
         for channel in [&mut process.stdin, &mut process.stdout] {
-            *channel = Channel { kind: Kind::Unread, other_end: OtherEnd::NotVisible(Why::NotPermitted) };
+            *channel = Channel { kind: DescriptorKind::Unread, other_end: OtherEnd::NotVisible(UnreadReason::NotPermitted) };
         }
         let findings = judge(&blind, &knowledge(), &policy);
         let after = proved(&findings);

@@ -5,7 +5,7 @@ use OtherEnd::{Gone, NotVisible};
 /// Every pair of ends, for a server whose parent is process 1 and for one whose parent lives.
 #[test]
 fn both_ends_decide() {
-    let unseen = || NotVisible(Why::Unseen);
+    let unseen = || NotVisible(UnreadReason::Unseen);
     let partly = || OtherEnd::Held { by: vec![id(10)], all: false };
     // stdin, stdout, verdict with process 1 as parent, verdict below a living shell that is no host.
     let cells = [
@@ -40,18 +40,25 @@ fn both_ends_decide() {
 
 #[test]
 fn a_server_without_pipes_is_never_proved() {
-    let kinds = [Kind::Null, Kind::File, Kind::Closed, Kind::Unread, Kind::NotAsked];
+    let kinds = [
+        DescriptorKind::Null,
+        DescriptorKind::File,
+        DescriptorKind::Closed,
+        DescriptorKind::Unread,
+        DescriptorKind::NotAsked,
+    ];
     for kind in kinds {
         let mut stdin = server(10, 1, Gone, Gone);
         stdin.stdin = Channel { kind, other_end: OtherEnd::None };
-        let expected = if matches!(kind, Kind::Unread | Kind::NotAsked) { OrphanLikely } else { Unknown };
+        let expected =
+            if matches!(kind, DescriptorKind::Unread | DescriptorKind::NotAsked) { OrphanLikely } else { Unknown };
         check(vec![stdin], &[(10, expected)]);
         let mut stdout = server(10, 1, Gone, Gone);
         stdout.stdout = Channel { kind, other_end: OtherEnd::None };
         check(vec![stdout], &[(10, OrphanLikely)]);
     }
     let mut at_terminal = server(10, 1, Gone, Gone);
-    at_terminal.stdin = Channel { kind: Kind::Tty, other_end: OtherEnd::None };
+    at_terminal.stdin = Channel { kind: DescriptorKind::Tty, other_end: OtherEnd::None };
     check(vec![at_terminal.clone()], &[(10, Live)]);
     at_terminal.terminal_gone = true;
     check(vec![at_terminal], &[(10, OrphanLikely)]);
@@ -92,7 +99,7 @@ fn two_servers_that_hold_each_other_are_orphans() {
 /// A likely orphan is no proof for the servers that it holds.
 #[test]
 fn a_likely_orphan_proves_nothing_for_others() {
-    let gateway = server(10, 1, Gone, NotVisible(Why::Unseen));
+    let gateway = server(10, 1, Gone, NotVisible(UnreadReason::Unseen));
     let behind = server(20, 1, held(&[10]), held(&[10]));
     check(vec![gateway, behind], &[(10, OrphanLikely), (20, OrphanLikely)]);
 }
@@ -140,13 +147,14 @@ fn a_held_member_protects_the_tree() {
     let below = |stdin: OtherEnd| Process { argv: vec!["x".to_owned()], ..server(11, 10, stdin, Gone) };
     check(vec![root(), below(held(&[10]))], &[(10, OrphanProved)]);
     check(vec![root(), process(5, 1, "x"), below(held(&[5]))], &[(10, OrphanLikely)]);
-    check(vec![root(), below(NotVisible(Why::Unseen))], &[(10, OrphanLikely)]);
+    check(vec![root(), below(NotVisible(UnreadReason::Unseen))], &[(10, OrphanLikely)]);
     let mut at_terminal = process(11, 10, "bash");
-    at_terminal.stdin.kind = Kind::Tty;
+    at_terminal.stdin.kind = DescriptorKind::Tty;
     check(vec![root(), at_terminal.clone()], &[(10, OrphanLikely)]);
     at_terminal.terminal_gone = true;
     check(vec![root(), at_terminal], &[(10, OrphanProved)]);
-    let unread = Process { stdin: Channel { kind: Kind::Unread, other_end: OtherEnd::None }, ..process(11, 10, "x") };
+    let unread =
+        Process { stdin: Channel { kind: DescriptorKind::Unread, other_end: OtherEnd::None }, ..process(11, 10, "x") };
     check(vec![root(), unread], &[(10, OrphanLikely)]);
 }
 
@@ -162,7 +170,7 @@ fn only_root_proves_orphans_of_another_user() {
 /// A process that could not be read counts as a holder if it may have inherited an end.
 #[test]
 fn an_unread_process_counts_as_a_holder() {
-    let unread = |start: u64| Unread { id: Identity { pid: 99, start, inode: None }, why: Why::NotPermitted };
+    let unread = |start: u64| Unread { id: Identity { pid: 99, start, inode: None }, why: UnreadReason::NotPermitted };
     let check = |stdin: OtherEnd, start: u64, expected: Verdict| {
         let mut facts =
             machine(vec![Process { id: Identity { start: 50_000, ..id(10) }, ..server(10, 1, stdin, Gone) }]);
@@ -312,7 +320,7 @@ fn with_hidden_processes_only_closed_ends_prove_an_orphan() {
 /// `docker exec`: the parent and the holder of the ends are outside of the PID namespace.
 #[test]
 fn a_parent_outside_of_the_namespace_is_no_reaper() {
-    let unseen = || NotVisible(Why::Unseen);
+    let unseen = || NotVisible(UnreadReason::Unseen);
     check(vec![server(10, 0, unseen(), unseen())], &[(10, Unknown)]);
     check(vec![server(10, 0, Gone, Gone)], &[(10, OrphanLikely)]);
 }

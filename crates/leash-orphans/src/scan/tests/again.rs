@@ -115,10 +115,10 @@ fn a_newly_declared_server_is_found_at_once() {
     let proc = Proc::own().unwrap();
     for _ in 0..2 {
         let facts = scan_again(&proc, &Knowledge::builtin(), &mut strangers);
-        assert_eq!(facts.process(server.pid()).unwrap().stdin.kind, Kind::NotAsked);
+        assert_eq!(facts.process(server.pid()).unwrap().stdin.kind, DescriptorKind::NotAsked);
     }
     let facts = stage.look_again(&mut strangers);
-    assert!(matches!(facts.process(server.pid()).unwrap().stdin.kind, Kind::Pipe { .. }));
+    assert!(matches!(facts.process(server.pid()).unwrap().stdin.kind, DescriptorKind::Pipe { .. }));
 }
 
 #[test]
@@ -127,12 +127,12 @@ fn a_remembered_process_that_becomes_a_server_is_found_after_some_scans() {
     let mut strangers = trusting();
     let mut server = shell(&format!("echo up; read -r go; exec -a {} sleep 1000", stage.name));
     line(&mut server);
-    assert_eq!(stage.look_again(&mut strangers).process(server.pid()).unwrap().stdin.kind, Kind::NotAsked);
+    assert_eq!(stage.look_again(&mut strangers).process(server.pid()).unwrap().stdin.kind, DescriptorKind::NotAsked);
     server.0.stdin.as_mut().unwrap().write_all(b"go\n").unwrap();
     let proc = Proc::own().unwrap();
     let became = || (proc.argv(server.pid()).first() == Some(&stage.name)).then_some(());
     within(LIMIT, became).expect("the process is still a shell");
-    let found = |facts: Facts| matches!(facts.process(server.pid()).unwrap().stdin.kind, Kind::Pipe { .. });
+    let found = |facts: Facts| matches!(facts.process(server.pid()).unwrap().stdin.kind, DescriptorKind::Pipe { .. });
     assert!((0..LOOKS).any(|_| found(stage.look_again(&mut strangers))));
 }
 

@@ -1,22 +1,19 @@
 //! Finds the processes that hold a socket: those that have it in their `/proc/PID/fd`.
 //!
 //! A pass over /proc takes milliseconds (see [`holders_of`]), so it runs on a blocking thread, and one pass answers for
-//! all requested sockets. No call here waits for another process: `fd` is a table of the kernel, and the kernel makes
-//! up the names of its links, even for a file on a dead network disk.
+//! all requested sockets.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString};
 use std::fmt;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use rustix::fs::{CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 
 use super::PeerSocket;
 use super::hints::Hints;
 use super::stand_in::StandIn;
+use crate::platform::descriptors::{Descriptors, Link};
 use crate::platform::identity::Held;
 use crate::platform::proc;
 use crate::platform::proc::Proc;
@@ -117,7 +114,7 @@ struct Search<'a> {
 /// A process under search. It is held once it has a wanted socket.
 struct Looked<'a> {
     pid: i32,
-    fds: &'a OwnedFd,
+    fds: &'a Descriptors,
     holder: Option<(Arc<Held>, Option<StandIn>)>,
 }
 
@@ -191,7 +188,7 @@ impl<'a> Search<'a> {
         if !self.seen.insert(pid) {
             return None;
         }
-        let fds = match open_fds(pid) {
+        let fds = match Descriptors::open(format_args!("/proc/{pid}")) {
             Ok(fds) => fds,
             Err(errno) => {
                 self.note_failure(pid, errno);
@@ -199,12 +196,8 @@ impl<'a> Search<'a> {
             }
         };
         let mut looked = Looked { pid, fds: &fds, holder: None };
-        let mut space = [MaybeUninit::uninit(); 8192];
-        let mut entries = RawDir::new(&fds, &mut space);
-        // An error means that the process exited during the look.
-        while let Some(Ok(entry)) = entries.next() {
-            self.look_at(&mut looked, entry.file_name());
-        }
+        // The descriptors that were read before an error count.
+        let _ = fds.each(|number, link| self.look_at(&mut looked, number, link));
         looked.holder.map(|(held, _)| held)
     }
 
@@ -213,27 +206,28 @@ impl<'a> Search<'a> {
         if self.seen.contains(&pid) {
             return None;
         }
-        let fds = open_fds(pid).ok()?;
+        let fds = Descriptors::open(format_args!("/proc/{pid}")).ok()?;
         let mut looked = Looked { pid, fds: &fds, holder: None };
         for number in numbers {
-            if let Ok(name) = CString::new(number.to_string()) {
-                self.look_at(&mut looked, &name);
+            if let Ok(number) = CString::new(number.to_string()) {
+                self.look_at(&mut looked, &number, fds.link(&number));
             }
         }
         looked.holder.map(|(held, _)| held)
     }
 
     /// Looks at one descriptor.
-    fn look_at(&mut self, looked: &mut Looked<'_>, name: &CStr) {
-        let Some(inode) = socket_inode(looked.fds, name).filter(|inode| self.wanted.contains_key(inode)) else {
+    fn look_at(&mut self, looked: &mut Looked<'_>, number: &CStr, link: Option<Link>) {
+        let Some(Link::Socket(inode)) = link else { return };
+        if !self.wanted.contains_key(&inode) {
             return;
-        };
+        }
         if looked.holder.is_none() {
-            looked.holder = self.hold(looked.pid, looked.fds, name);
+            looked.holder = self.hold(looked.pid, looked.fds, number);
         }
         if let Some((held, stand_in)) = &looked.holder {
             self.found(inode, held, *stand_in);
-            if let Some(number) = name.to_str().ok().and_then(|name| name.parse().ok()) {
+            if let Some(number) = number.to_str().ok().and_then(|number| number.parse().ok()) {
                 self.places.insert(looked.pid, number);
             }
         }
@@ -242,10 +236,10 @@ impl<'a> Search<'a> {
     /// Opens the process with this number, and checks that `fds` belongs to it: an open `/proc/PID/fd` stays with its
     /// process, and is empty once that is gone. A process that still shows the socket *after* the pidfd was opened has
     /// kept its number.
-    fn hold(&mut self, pid: i32, fds: &OwnedFd, entry: &CStr) -> Option<(Arc<Held>, Option<StandIn>)> {
+    fn hold(&mut self, pid: i32, fds: &Descriptors, number: &CStr) -> Option<(Arc<Held>, Option<StandIn>)> {
         let held = Held::open(self.proc, pid);
         let exe = exe_name(pid);
-        let is_there = socket_inode(fds, entry).is_some();
+        let is_there = matches!(fds.link(number), Some(Link::Socket(_)));
         match held {
             Some(held) if is_there => {
                 let stand_in = StandIn::of(&held.stat.comm, exe.as_deref());
@@ -303,34 +297,13 @@ impl<'a> Search<'a> {
 /// True if this very process has the socket. With ten thousand descriptors it takes 40 ms.
 #[cfg(feature = "tokio")]
 pub(super) fn is_ours(socket: PeerSocket) -> bool {
-    let Ok(fds) = open_fds(rustix::process::getpid().as_raw_pid()) else { return false };
-    let mut space = [MaybeUninit::uninit(); 8192];
-    let mut entries = RawDir::new(&fds, &mut space);
-    while let Some(Ok(entry)) = entries.next() {
-        if socket_inode(&fds, entry.file_name()) == Some(socket.inode) {
-            return true;
-        }
-    }
-    false
+    let ours = Descriptors::open("/proc/self");
+    ours.is_ok_and(|fds| fds.any(|_, link| link == Some(Link::Socket(socket.inode))) == Ok(true))
 }
 
 /// The descriptor numbers beside one: a client's connections have consecutive numbers.
 fn around(fd: u32) -> impl Iterator<Item = u32> {
     fd.saturating_sub(BESIDE)..=fd.saturating_add(BESIDE)
-}
-
-fn open_fds(pid: i32) -> Result<OwnedFd, Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    rustix::fs::openat(CWD, format!("/proc/{pid}/fd"), flags, Mode::empty())
-}
-
-/// The inode, if the descriptor is a socket.
-fn socket_inode(fds: &OwnedFd, entry: &CStr) -> Option<u64> {
-    // Longer links are cut off. They are not sockets.
-    let mut space = [MaybeUninit::uninit(); 40];
-    let (link, _) = rustix::fs::readlinkat_raw(fds, entry, &mut space).ok()?;
-    let number = link.strip_prefix(b"socket:[")?.strip_suffix(b"]")?;
-    std::str::from_utf8(number).ok()?.parse().ok()
 }
 
 fn exe_name(pid: i32) -> Option<String> {
@@ -350,22 +323,9 @@ fn has_uid(pid: i32, uid: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::TcpListener;
 
     use super::*;
-
-    #[test]
-    fn only_sockets_have_a_socket_inode() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let fds = open_fds(rustix::process::getpid().as_raw_pid()).unwrap();
-        let inode = |fd: &dyn std::os::fd::AsRawFd| {
-            socket_inode(&fds, &std::ffi::CString::new(fd.as_raw_fd().to_string()).unwrap())
-        };
-        assert_eq!(inode(&client), Some(rustix::fs::fstat(&client).unwrap().st_ino));
-        assert_eq!(inode(&std::fs::File::open("/dev/null").unwrap()), None);
-        assert_eq!(inode(&fds), None);
-    }
 
     #[test]
     fn socket_without_an_inode_is_not_searched() {

@@ -47,9 +47,8 @@ fn a_real_configuration_is_parsed() {
 
 #[test]
 fn rare_forms_are_skipped() {
-    let root = parse(
-        "---\na: &x\n  b: 1\nc: one\n  two\nd: 'x\n  y'\ne: - no\nf:\n  - g: 1\n    h: 2\n  - [1]\nurl: http://a:1/#b\n",
-    );
+    let root =
+        parse("---\na: &x\n  b: 1\nc: one\n  two\nd: 'x\n  y'\nf:\n  - g: 1\n    h: 2\n  - [1]\nurl: http://a:1/#b\n");
     let root = root.expect("valid YAML");
     for key in ["a", "c", "d"] {
         assert_eq!(at(&root, &[key]).value, Value::Other, "{key}");
@@ -66,12 +65,26 @@ fn forms_that_change_the_meaning_of_the_rest_are_refused() {
         ("a: 1\n---\nb: 2\n", 2),
         ("a:\n    b: 1\n  c: 2\n", 3),
         ("no colon\n", 1),
+        ("a: 1\ne: - no\n", 2),
         ("? a\n: b\n", 1),
         ("a: \"x\n", 1),
-        ("a: [1, 2\n", 2),
+        ("a: [1, 2\n", 1),
         ("a: \"x\" y\n", 1),
         ("a: {b: *c}\n", 1),
     ] {
         assert_eq!(parse(text).map_err(|error| error.line).err(), Some(line), "{text:?}");
     }
+}
+
+/// Users and editors indent brackets as they like, and the clients accept that.
+#[test]
+fn positions_do_not_depend_on_comments_and_indentation() {
+    let text = "m:\n  args: [a, # it's\n  'b' ] # c\n  cmd : \"é\" # \"d\"\n\
+        \x20 env: {\n    A: b # e\n}\n  last: # f\n  - x # g\n";
+    let root = parse(text).expect("valid YAML");
+    let part = |key: &str| &text[at(&root, &["m", key]).span.clone()];
+    assert_eq!(part("args"), "[a, # it's\n  'b' ]");
+    assert_eq!(part("cmd"), "\"é\"");
+    assert_eq!(part("env"), "{\n    A: b # e\n}");
+    assert_eq!(part("last"), "- x");
 }

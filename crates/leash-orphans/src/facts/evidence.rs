@@ -1,52 +1,9 @@
-//! The verdict about a server, and the evidence for it.
-
-use std::time::Duration;
+//! The evidence on which a verdict rests.
 
 use serde::Serialize;
 
-use super::facts::Why;
+use super::UnreadReason;
 use leash_model::identity::Identity;
-
-/// The verdict about a server, host or remnant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Verdict {
-    /// A living process holds it.
-    Live,
-    /// The facts are not enough to decide.
-    Unknown,
-    /// A host that can't be used any more: its terminal was closed, or it has been in swap for a long time.
-    StaleHost,
-    /// The evidence suggests an orphan, but something that a proof needs could not be read.
-    OrphanLikely,
-    /// No process holds it, and every process that could hold it was read.
-    OrphanProved,
-}
-
-impl Verdict {
-    /// One word for listings.
-    pub fn word(self) -> &'static str {
-        match self {
-            Verdict::Live => "live",
-            Verdict::Unknown => "unknown",
-            Verdict::StaleHost => "stale-host",
-            Verdict::OrphanLikely => "likely",
-            Verdict::OrphanProved => "orphan",
-        }
-    }
-}
-
-/// The kind of process tree that a finding describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Role {
-    /// An MCP server.
-    Server,
-    /// A program that starts servers.
-    Host,
-    /// A process that a server of an ended session left behind.
-    Remnant,
-}
 
 /// One of the two streams of a stdio server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -123,7 +80,7 @@ pub enum Evidence {
         /// The stream.
         stream: Stream,
         /// The reason.
-        why: Why,
+        why: UnreadReason,
     },
     /// This stream has no other end: it is the null device, a file, or closed.
     NoChannel {
@@ -212,36 +169,4 @@ pub enum Evidence {
         /// Bytes in swap.
         swap: u64,
     },
-}
-
-/// A server (or host, or remnant), its process tree, and the verdict about it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// The kind of process tree.
-    pub role: Role,
-    /// Its topmost process.
-    pub root: Identity,
-    /// Its processes, the root first.
-    pub tree: Vec<Identity>,
-    /// The client it belongs to, if known.
-    pub client: Option<String>,
-    /// The server's name in the client's configuration, or the package.
-    pub server: Option<String>,
-    /// The evidence for its kind.
-    pub is: Evidence,
-    /// The verdict.
-    pub verdict: Verdict,
-    /// The evidence for the verdict.
-    pub evidence: Vec<Evidence>,
-    /// The session of leash that it belongs to.
-    pub leashed: Option<String>,
-    /// True if the other ends of its stdin and stdout are closed, even if not for long enough.
-    pub ends_gone: bool,
-    /// The time since the start of the root.
-    #[serde(serialize_with = "as_ms", rename = "age_ms")]
-    pub age: Duration,
-}
-
-fn as_ms<S: serde::Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
 }

@@ -3,15 +3,13 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::CStr;
 use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
 
-use rustix::fs::RawDir;
 use serde::Serialize;
 
-use crate::holders::{Link, link, open_fds};
-use crate::place;
+use super::proc_dir;
 use leash_model::identity::Identity;
 use leash_tree::owner::peer::table;
+use leash_tree::platform::descriptors::{Descriptors, Link};
 use leash_tree::platform::proc::{Proc, read_small};
 
 /// The resources that are released when a tree ends.
@@ -44,18 +42,13 @@ pub fn of(proc: &Proc, tree: &[Identity]) -> Belongings {
     for member in tree {
         // A member that can't be read is skipped, and so is one that has ended.
         let state = proc.stat(member.pid).map_or('S', |stat| stat.state);
-        let place = place::of(member.pid, state);
-        let Ok(fds) = open_fds(&place) else { continue };
-        let mut space = [MaybeUninit::uninit(); 8192];
-        let mut entries = RawDir::new(&fds, &mut space);
-        while let Some(Ok(entry)) = entries.next() {
-            let name = entry.file_name();
-            match link(&fds, name) {
-                Some(Link::Socket(inode)) => belongings.ports.extend(listeners.get(&inode)),
-                Some(Link::Pipe(_)) => {}
-                None => belongings.locks.extend(locked(&place, &fds, name)),
-            }
-        }
+        let dir = proc_dir::of(member.pid, state);
+        let Ok(fds) = Descriptors::open(&dir) else { continue };
+        let _ = fds.each(|number, link| match link {
+            Some(Link::Socket(inode)) => belongings.ports.extend(listeners.get(&inode)),
+            Some(Link::Pipe(_)) => {}
+            None => belongings.locks.extend(locked(&dir, &fds, number)),
+        });
     }
     belongings
 }
@@ -75,16 +68,15 @@ fn listeners() -> HashMap<u64, u16> {
 
 /// The path of a descriptor on which a lock is held. The kernel lists the locks in `fdinfo`, so the file system is not
 /// accessed.
-fn locked(place: &str, fds: &OwnedFd, name: &CStr) -> Option<String> {
-    let number = name.to_str().ok()?;
-    number.parse::<u32>().ok()?;
+fn locked(dir: &str, fds: &Descriptors, number: &CStr) -> Option<String> {
     let mut space = [MaybeUninit::uninit(); 4096];
-    let (path, _) = rustix::fs::readlinkat_raw(fds, name, &mut space).ok()?;
+    let path = fds.target(number, &mut space).ok()?;
+    let number = number.to_str().ok().filter(|number| number.parse::<u32>().is_ok())?;
     if !path.starts_with(b"/") || path.starts_with(b"/dev/") {
         return None;
     }
     let path = String::from_utf8_lossy(path).into_owned();
-    let facts = read_small(format!("{place}/fdinfo/{number}"))?;
+    let facts = read_small(format!("{dir}/fdinfo/{number}"))?;
     facts.lines().any(|line| line.starts_with("lock:")).then_some(path)
 }
 

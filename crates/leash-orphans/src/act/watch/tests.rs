@@ -1,5 +1,6 @@
 use super::*;
-use crate::verdict::{Evidence, Role};
+use crate::facts::Evidence;
+use crate::judge::verdict::Role;
 
 fn finding(pid: i32, verdict: Verdict, ends_gone: bool, age: u64) -> Finding {
     let root = Identity { pid, start: 7, inode: None };
@@ -24,7 +25,7 @@ fn at(second: u64) -> Moment {
 
 /// Notes one scan a second and checks in which of them process 10 was due.
 fn check(looks: &[Option<(Verdict, bool, u64)>], due: &[usize]) {
-    let (mut memory, terms) = (Memory::default(), Terms::default());
+    let (mut memory, terms) = (WatchMemory::default(), WatchTerms::default());
     let mut ended = Vec::new();
     for (at_second, look) in looks.iter().enumerate() {
         let findings: Vec<Finding> =
@@ -54,7 +55,7 @@ fn two_scans_in_a_row_and_a_minimum_age_are_needed() {
 
 #[test]
 fn another_process_with_the_same_pid_starts_from_zero() {
-    let (mut memory, terms) = (Memory::default(), Terms::default());
+    let (mut memory, terms) = (WatchMemory::default(), WatchTerms::default());
     assert!(memory.note(&[finding(10, Verdict::OrphanProved, true, 100)], &terms, at(0)).is_empty());
     let mut other = finding(10, Verdict::OrphanProved, true, 100);
     other.root.start = 8;
@@ -63,7 +64,7 @@ fn another_process_with_the_same_pid_starts_from_zero() {
 
 #[test]
 fn the_time_without_ends_is_counted_from_the_first_scan() {
-    let (mut memory, terms) = (Memory::default(), Terms::default());
+    let (mut memory, terms) = (WatchMemory::default(), WatchTerms::default());
     let gone = finding(10, Verdict::OrphanLikely, true, 100);
     memory.note(std::slice::from_ref(&gone), &terms, at(5));
     memory.note(std::slice::from_ref(&gone), &terms, at(8));
@@ -74,7 +75,7 @@ fn the_time_without_ends_is_counted_from_the_first_scan() {
 
 #[test]
 fn a_server_with_closed_ends_is_scanned_sooner() {
-    let (mut memory, terms) = (Memory::default(), Terms::default());
+    let (mut memory, terms) = (WatchMemory::default(), WatchTerms::default());
     assert_eq!(memory.next_look(&terms, INTERVAL, at(0)), at(60));
     memory.note(&[finding(10, Verdict::OrphanLikely, true, 100)], &terms, at(0));
     assert_eq!(memory.next_look(&terms, INTERVAL, at(0)), at(5));

@@ -5,14 +5,14 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::facts::Process;
-use super::knowledge::{Declared, HostPattern, Knowledge, Package};
-use super::verdict::Evidence;
+use super::{DeclaredCommand, HostPattern, Knowledge, ServerPackage};
+use crate::facts::{Evidence, Process};
 
 mod launch;
-pub(super) mod variables;
+mod variables;
 
-use launch::{Launch, Starter};
+use launch::{Program, Starter};
+pub(super) use variables::named as named_variables;
 use variables::{expand, fits, has_variables, is_all_variable};
 
 /// The agreement of a command line with a declared one.
@@ -29,9 +29,9 @@ enum Agreement {
 /// A declared server, prepared for many comparisons.
 #[derive(Debug)]
 struct Known<'a> {
-    declared: &'a Declared,
+    declared: &'a DeclaredCommand,
     /// The program that its command starts, if that is the same for every process.
-    fixed: Option<Launch>,
+    fixed: Option<Program>,
     /// True if only a variable names the program.
     vague: bool,
 }
@@ -40,7 +40,7 @@ struct Known<'a> {
 #[derive(Debug)]
 pub struct Matcher<'a> {
     declared: Vec<Known<'a>>,
-    packages: &'a [Package],
+    packages: &'a [ServerPackage],
     hosts: &'a [HostPattern],
 }
 
@@ -56,12 +56,12 @@ impl<'a> Matcher<'a> {
 
     /// The reason to take a process for an MCP server; `None` if it is none.
     pub fn server(&self, process: &Process) -> Option<Evidence> {
-        let launch = Launch::of(&process.argv)?;
+        let launch = Program::of(&process.argv)?;
         let mut likely = None;
         for known in &self.declared {
             match known.agreement(&launch, process) {
                 Agreement::Certain => {
-                    let Declared { client, name, .. } = known.declared;
+                    let DeclaredCommand { client, name, .. } = known.declared;
                     return Some(Evidence::Declared { client: client.clone(), name: name.clone() });
                 }
                 Agreement::Likely => likely = likely.or(Some(known.declared)),
@@ -93,14 +93,14 @@ fn is_part(script: &str, part: &str) -> bool {
 }
 
 impl<'a> Known<'a> {
-    fn new(declared: &'a Declared) -> Known<'a> {
-        let launch = Launch::of(&declared.command);
+    fn new(declared: &'a DeclaredCommand) -> Known<'a> {
+        let launch = Program::of(&declared.command);
         let fixed = !declared.command.iter().any(|word| has_variables(word));
         let vague = launch.as_ref().is_some_and(|launch| is_all_variable(&launch.what));
         Known { declared, fixed: launch.filter(|_| fixed), vague }
     }
 
-    fn agreement(&self, launch: &Launch, process: &Process) -> Agreement {
+    fn agreement(&self, launch: &Program, process: &Process) -> Agreement {
         if let Some(meant) = &self.fixed {
             return self.compare(launch, meant, process);
         }
@@ -112,14 +112,14 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn filled_in(&self, launch: &Launch, process: &Process, workspace: Option<&str>) -> Agreement {
+    fn filled_in(&self, launch: &Program, process: &Process, workspace: Option<&str>) -> Agreement {
         let filled = |workspace: Option<&str>| {
             let words = self.declared.command.iter().map(|word| expand(word, process, workspace));
-            Launch::of(&words.collect::<Vec<_>>())
+            Program::of(&words.collect::<Vec<_>>())
         };
         // The directory of the process itself can't prove that it is the right one.
         let directory = filled(self.declared.project.as_deref()).and_then(|launch| launch.directory);
-        match filled(workspace).map(|meant| Launch { directory, ..meant }) {
+        match filled(workspace).map(|meant| Program { directory, ..meant }) {
             // A variable alone would match everything that an interpreter runs.
             Some(meant) if self.vague && has_variables(&meant.what) => Agreement::No,
             Some(meant) if self.vague => self.compare(launch, &meant, process).min(Agreement::Likely),
@@ -128,7 +128,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn compare(&self, launch: &Launch, meant: &Launch, process: &Process) -> Agreement {
+    fn compare(&self, launch: &Program, meant: &Program, process: &Process) -> Agreement {
         let directory = self.directory(meant, process);
         let words = launch.agreement(meant, directory.as_deref(), process);
         if words == Agreement::No || !meant.depends_on_directory() || launch.shares_environment(meant) {
@@ -148,7 +148,7 @@ impl<'a> Known<'a> {
     }
 
     /// The directory in which the client starts the server, as far as the configuration tells.
-    fn directory(&self, meant: &Launch, process: &Process) -> Option<String> {
+    fn directory(&self, meant: &Program, process: &Process) -> Option<String> {
         let project = self.declared.project.as_deref();
         let named = meant.directory.as_deref().or(self.declared.cwd.as_deref());
         let Some(named) = named.map(|named| expand(named, process, project)) else {
@@ -201,9 +201,9 @@ fn same_program(program: &str, declared: &str, process: &Process) -> Agreement {
     if is_in_path { Agreement::Certain } else { Agreement::Likely }
 }
 
-impl Launch {
+impl Program {
     /// Compares this launch with the declared one, which starts in `directory`.
-    fn agreement(&self, meant: &Launch, directory: Option<&str>, process: &Process) -> Agreement {
+    fn agreement(&self, meant: &Program, directory: Option<&str>, process: &Process) -> Agreement {
         let what = match (self.by, meant.by) {
             (Starter::Runner, Starter::Runner) => fits(unversioned(&self.what), unversioned(&meant.what)),
             // npx and uvx finally start a file of the package.
@@ -221,7 +221,7 @@ impl Launch {
         what.min(same_args(&self.args, &meant.args))
     }
 
-    fn is_package(&self, package: &Package) -> bool {
+    fn is_package(&self, package: &ServerPackage) -> bool {
         let name = package.name.strip_suffix('*');
         match self.by {
             Starter::Runner => match name {
@@ -269,7 +269,7 @@ fn is_installed_as(path: &str, program: &str) -> bool {
     in_bin && base(path) == program
 }
 
-fn package_name(what: &str, package: &Package) -> String {
+fn package_name(what: &str, package: &ServerPackage) -> String {
     match package.name.strip_suffix('*') {
         None => package.name.clone(),
         Some(beginning) => {

@@ -5,15 +5,15 @@
 
 use std::collections::BTreeSet;
 
-use super::holders::{Link, link, open_fds};
-use super::judge::is_reaper_name;
-use super::place;
+use crate::facts::is_reaper_name;
+use crate::scan::proc_dir;
 use leash_model::identity::Identity;
+use leash_tree::platform::descriptors::{Descriptors, Link};
 use leash_tree::platform::proc::{Proc, Stat, read_small};
 
 /// A process with the properties that show where it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct ProcessTraits {
     pub(super) pid: i32,
     pub(super) start: u64,
     pub(super) pgrp: i32,
@@ -47,8 +47,9 @@ pub(super) struct Kin {
 
 impl Kin {
     /// Records the properties that members have and no other process has.
-    pub(super) fn learn(&mut self, all: &[Seen], is_member: impl Fn(&Seen) -> bool) {
-        let (members, others): (Vec<&Seen>, Vec<&Seen>) = all.iter().partition(|seen| is_member(seen));
+    pub(super) fn learn(&mut self, all: &[ProcessTraits], is_member: impl Fn(&ProcessTraits) -> bool) {
+        let (members, others): (Vec<&ProcessTraits>, Vec<&ProcessTraits>) =
+            all.iter().partition(|seen| is_member(seen));
         for member in members {
             // 0 and 1 belong to process 1 and to processes outside of our PID namespace.
             if member.session > 1 && others.iter().all(|other| other.session != member.session) {
@@ -70,7 +71,7 @@ impl Kin {
 
     /// Decides whether a process comes from the tree. `since` is when the end began, in clock ticks; `taken` returns
     /// true for the PID of a living process that is no member: a session or group with that number is a new one.
-    pub(super) fn claim(&self, seen: &Seen, since: u64, taken: impl Fn(i32) -> bool) -> Option<Claim> {
+    pub(super) fn claim(&self, seen: &ProcessTraits, since: u64, taken: impl Fn(i32) -> bool) -> Option<Claim> {
         let inherits = self.sessions.contains(&seen.session) && !taken(seen.session)
             || self.groups.contains(&seen.pgrp) && !taken(seen.pgrp)
             || seen.channels.iter().any(|inode| self.channels.contains(inode));
@@ -87,31 +88,31 @@ impl Kin {
 }
 
 /// All living processes.
-pub(super) fn everybody(proc: &Proc) -> Vec<Seen> {
+pub(super) fn everybody(proc: &Proc) -> Vec<ProcessTraits> {
     proc.numbers().found.into_iter().filter_map(|pid| seen(proc, pid)).collect()
 }
 
 /// A process as it is now; `None` when it is dead.
-pub(super) fn seen(proc: &Proc, pid: i32) -> Option<Seen> {
+pub(super) fn seen(proc: &Proc, pid: i32) -> Option<ProcessTraits> {
     let stat = proc.stat(pid)?;
-    let place = place::of(pid, stat.state);
-    let is_zombie = stat.state == 'Z' && place == format!("/proc/{pid}");
+    let dir = proc_dir::of(pid, stat.state);
+    let is_zombie = stat.state == 'Z' && dir == format!("/proc/{pid}");
     if is_zombie || matches!(stat.state, 'X' | 'x') {
         return None;
     }
-    Some(Seen {
+    Some(ProcessTraits {
         pid,
         start: stat.start,
         pgrp: stat.pgrp,
         session: stat.session,
-        channels: channels(&place),
-        cgroup: cgroup(&place),
-        argv: place::arguments(&place),
+        channels: channels(&dir),
+        cgroup: cgroup(&dir),
+        argv: proc_dir::arguments(&dir),
         is_left: is_left(proc, &stat),
     })
 }
 
-impl Seen {
+impl ProcessTraits {
     pub(super) fn is(&self, id: &Identity) -> bool {
         self.pid == id.pid && self.start == id.start
     }
@@ -122,17 +123,17 @@ fn is_left(proc: &Proc, stat: &Stat) -> bool {
 }
 
 /// The pipes and sockets that are stdin and stdout; none where they may not be read.
-fn channels(place: &str) -> Vec<u64> {
-    let Ok(fds) = open_fds(place) else { return Vec::new() };
-    let inode = |name| match link(&fds, name)? {
+fn channels(dir: &str) -> Vec<u64> {
+    let Ok(fds) = Descriptors::open(dir) else { return Vec::new() };
+    let inode = |name| match fds.link(name)? {
         Link::Pipe(inode) | Link::Socket(inode) => Some(inode),
     };
     [c"0", c"1"].into_iter().filter_map(inode).collect()
 }
 
 /// The cgroup of the unified hierarchy; empty for the root cgroup, which proves nothing.
-fn cgroup(place: &str) -> String {
-    let text = read_small(format!("{place}/cgroup")).unwrap_or_default();
+fn cgroup(dir: &str) -> String {
+    let text = read_small(format!("{dir}/cgroup")).unwrap_or_default();
     let path = text.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
     if path == "/" { String::new() } else { path.to_owned() }
 }
@@ -141,9 +142,9 @@ fn cgroup(place: &str) -> String {
 mod tests {
     use super::*;
 
-    fn one(pid: i32, pgrp: i32, session: i32, channels: &[u64], cgroup: &str) -> Seen {
+    fn one(pid: i32, pgrp: i32, session: i32, channels: &[u64], cgroup: &str) -> ProcessTraits {
         let argv = vec![format!("program-{pid}")];
-        Seen {
+        ProcessTraits {
             pid,
             start: 5,
             pgrp,
@@ -156,7 +157,7 @@ mod tests {
     }
 
     /// A tree of 10 and 11 in its own session, and an unrelated process.
-    fn kin(stranger: Seen) -> Kin {
+    fn kin(stranger: ProcessTraits) -> Kin {
         let all = [one(10, 10, 10, &[100, 101], "/s"), one(11, 10, 10, &[100], "/s"), stranger];
         let mut kin = Kin::default();
         kin.learn(&all, |seen| seen.pid < 20);
@@ -194,16 +195,16 @@ mod tests {
     #[test]
     fn a_copy_started_during_the_end_is_suspected() {
         let kin = kin(one(20, 20, 20, &[], ""));
-        let copy = Seen { argv: vec!["program-10".to_owned()], is_left: true, ..one(30, 30, 30, &[], "") };
+        let copy = ProcessTraits { argv: vec!["program-10".to_owned()], is_left: true, ..one(30, 30, 30, &[], "") };
         let why = Claim::Suspect("it began while the server ended, with the same command");
-        assert_eq!(kin.claim(&Seen { start: 9, ..copy.clone() }, 9, |_| false), Some(why));
+        assert_eq!(kin.claim(&ProcessTraits { start: 9, ..copy.clone() }, 9, |_| false), Some(why));
         assert_eq!(
-            kin.claim(&Seen { start: 8, ..copy.clone() }, 9, |_| false),
+            kin.claim(&ProcessTraits { start: 8, ..copy.clone() }, 9, |_| false),
             None,
             "it started before the end began"
         );
         assert_eq!(
-            kin.claim(&Seen { start: 9, is_left: false, ..copy }, 9, |_| false),
+            kin.claim(&ProcessTraits { start: 9, is_left: false, ..copy }, 9, |_| false),
             None,
             "its parent does not collect orphans"
         );

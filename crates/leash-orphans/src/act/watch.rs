@@ -4,16 +4,11 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::judge::Policy;
-use super::verdict::{Finding, Verdict};
+use crate::judge::verdict::{Finding, Verdict};
+use crate::judge::{Policy, SETTLE};
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_tree::platform::{linux, mappings};
-
-/// The time for which the other ends of a server must be closed while its parent lives. A host that ends a server
-/// properly closes its stdin, waits 2 s, sends SIGTERM and waits 2 s more; on a slow machine this may take twice as
-/// long.
-pub const SETTLE: Duration = Duration::from_secs(10);
 
 /// Younger servers are not ended: a host may still be starting them.
 pub const MIN_AGE: Duration = Duration::from_secs(60);
@@ -26,7 +21,7 @@ pub const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The limits of `watch`.
 #[derive(Clone, Copy, Debug)]
-pub struct Terms {
+pub struct WatchTerms {
     /// See [`SETTLE`].
     pub settle: Duration,
     /// See [`MIN_AGE`].
@@ -35,9 +30,9 @@ pub struct Terms {
     pub looks: u32,
 }
 
-impl Default for Terms {
-    fn default() -> Terms {
-        Terms { settle: SETTLE, min_age: MIN_AGE, looks: LOOKS }
+impl Default for WatchTerms {
+    fn default() -> WatchTerms {
+        WatchTerms { settle: SETTLE, min_age: MIN_AGE, looks: LOOKS }
     }
 }
 
@@ -52,20 +47,20 @@ struct Sighting {
 
 /// The results of earlier scans.
 #[derive(Debug, Default)]
-pub struct Memory {
+pub struct WatchMemory {
     seen: HashMap<(i32, u64), Sighting>,
 }
 
-impl Memory {
+impl WatchMemory {
     /// The policy for the next scan.
-    pub fn policy(&self, terms: &Terms, now: Moment) -> Policy {
+    pub fn policy(&self, terms: &WatchTerms, now: Moment) -> Policy {
         let gone = |(id, sighting): (&(i32, u64), &Sighting)| (*id, now.since(sighting.gone_since));
         Policy { settle: terms.settle, gone_for: self.seen.iter().map(gone).collect() }
     }
 
     /// Records a scan and returns the servers that may be ended: proved by enough scans in a row, and old enough. A
     /// server that is not among the findings, or whose other ends are open again, is forgotten.
-    pub fn note(&mut self, findings: &[Finding], terms: &Terms, now: Moment) -> Vec<Identity> {
+    pub fn note(&mut self, findings: &[Finding], terms: &WatchTerms, now: Moment) -> Vec<Identity> {
         let mut seen = HashMap::new();
         let mut due = Vec::new();
         for finding in findings.iter().filter(|finding| finding.ends_gone) {
@@ -85,7 +80,7 @@ impl Memory {
     }
 
     /// The time of the next scan: soon while a server waits to be proved, otherwise after the interval.
-    pub fn next_look(&self, terms: &Terms, interval: Duration, now: Moment) -> Moment {
+    pub fn next_look(&self, terms: &WatchTerms, interval: Duration, now: Moment) -> Moment {
         let waiting = !self.seen.is_empty();
         let soon = (terms.settle / 2).max(Duration::from_millis(100));
         now + if waiting { soon.min(interval) } else { interval }

@@ -5,7 +5,7 @@ use super::base;
 
 /// The program that a command line finally starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Launch {
+pub(super) struct Program {
     /// A program, a script, a module or a package.
     pub(super) what: String,
     pub(super) by: Starter,
@@ -47,9 +47,9 @@ const SCRIPTS: [&str; 16] = [
 /// Packages that only run a script.
 const SCRIPT_RUNNERS: [&str; 7] = ["tsx", "ts-node", "nodemon", "vite-node", "node", "bun", "deno"];
 
-impl Launch {
+impl Program {
     /// The program that these words start. `None` if there are no words.
-    pub(super) fn of(argv: &[String]) -> Option<Launch> {
+    pub(super) fn of(argv: &[String]) -> Option<Program> {
         let mut words: Vec<String> = match argv {
             // npm writes over its arguments: "npm exec @scope/server /home" in one piece.
             [title] if title.contains(' ') => title.split_ascii_whitespace().map(str::to_owned).collect(),
@@ -81,7 +81,7 @@ impl Launch {
     }
 
     /// True if both run modules of the same virtual environment, which does not depend on the directory.
-    pub(super) fn shares_environment(&self, other: &Launch) -> bool {
+    pub(super) fn shares_environment(&self, other: &Program) -> bool {
         const SYSTEM: [&str; 3] = ["/usr/bin/", "/usr/local/bin/", "/bin/"];
         let own = |path: &&String| path.starts_with('/') && !SYSTEM.iter().any(|dir| path.starts_with(dir));
         self.by == Starter::Module
@@ -155,7 +155,7 @@ fn simple_words(text: &str) -> Option<Vec<String>> {
 }
 
 /// The program that an interpreter or a package runner is told to start.
-fn interpret(program: &str, rest: &[&str]) -> Option<Launch> {
+fn interpret(program: &str, rest: &[&str]) -> Option<Program> {
     match (base(program), rest) {
         ("npx" | "bunx" | "pnpx" | "uvx", rest) => runner(rest),
         ("npm", ["exec" | "x", rest @ ..]) | ("pnpm" | "yarn", ["dlx", rest @ ..]) => runner(rest),
@@ -191,7 +191,7 @@ const WITH_VALUE: [&str; 10] = [
 ];
 
 /// The package a runner is told to run.
-fn runner(words: &[&str]) -> Option<Launch> {
+fn runner(words: &[&str]) -> Option<Program> {
     let at = first_operand(words, &WITH_VALUE)?;
     match words.get(at..)? {
         [program, rest @ ..] if SCRIPT_RUNNERS.contains(program) => interpret(program, rest),
@@ -200,7 +200,7 @@ fn runner(words: &[&str]) -> Option<Launch> {
 }
 
 /// `uv [OPTIONS] run [OPTIONS] WHAT` and `uv [OPTIONS] tool run PACKAGE`.
-fn uv(words: &[&str]) -> Option<Launch> {
+fn uv(words: &[&str]) -> Option<Program> {
     let at = first_operand(words, &WITH_VALUE)?;
     let (before, command) = words.split_at(at);
     match command {
@@ -218,11 +218,11 @@ fn uv(words: &[&str]) -> Option<Launch> {
                     launch(what, 0, Starter::Interpreter)
                 }
                 (None, Some(what)) => {
-                    launch(what, 0, Starter::Runner).map(|found| Launch { of_project: true, ..found })
+                    launch(what, 0, Starter::Runner).map(|found| Program { of_project: true, ..found })
                 }
                 (None, None) => None,
             };
-            found.map(|found| Launch { directory, ..found })
+            found.map(|found| Program { directory, ..found })
         }
         _ => None,
     }
@@ -235,7 +235,7 @@ fn directory(options: &[&str]) -> Option<String> {
     value.or_else(|| options.iter().find_map(|word| word.strip_prefix("--directory="))).map(str::to_owned)
 }
 
-fn script(words: &[&str], with_value: &[&str]) -> Option<Launch> {
+fn script(words: &[&str], with_value: &[&str]) -> Option<Program> {
     let words = if words.first() == Some(&"run") { &words[1..] } else { words };
     if words.iter().any(|word| matches!(*word, "-e" | "--eval" | "-p" | "--print")) {
         return None;
@@ -243,14 +243,14 @@ fn script(words: &[&str], with_value: &[&str]) -> Option<Launch> {
     launch(words, first_operand(words, with_value)?, Starter::Interpreter)
 }
 
-fn python(program: &str, words: &[&str]) -> Option<Launch> {
+fn python(program: &str, words: &[&str]) -> Option<Program> {
     let mut at = 0;
     loop {
         match *words.get(at)? {
             "-c" => return None,
             "-m" => {
                 let found = launch(words, at + 1, Starter::Module)?;
-                return Some(Launch { interpreter: Some(program.to_owned()), ..found });
+                return Some(Program { interpreter: Some(program.to_owned()), ..found });
             }
             "-W" | "-X" => at += 2,
             option if option.starts_with('-') => at += 1,
@@ -259,10 +259,10 @@ fn python(program: &str, words: &[&str]) -> Option<Launch> {
     }
 }
 
-fn launch(words: &[&str], at: usize, by: Starter) -> Option<Launch> {
+fn launch(words: &[&str], at: usize, by: Starter) -> Option<Program> {
     let what = (*words.get(at)?).to_owned();
     let args = words[at + 1..].iter().map(|word| (*word).to_owned()).collect();
-    Some(Launch { what, by, args, directory: None, interpreter: None, of_project: false })
+    Some(Program { what, by, args, directory: None, interpreter: None, of_project: false })
 }
 
 /// The first word that is neither an option nor an option's value.

@@ -16,7 +16,7 @@ pub(super) fn is_all_variable(word: &str) -> bool {
 }
 
 /// The environment variables that a word names.
-pub(crate) fn named(word: &str) -> impl Iterator<Item = &str> {
+pub(in crate::knowledge) fn named(word: &str) -> impl Iterator<Item = &str> {
     pieces(word).filter_map(|piece| match piece {
         Piece::Variable("userHome") => Some("HOME"),
         Piece::Variable(name) => environment(name).map(|(name, _)| name),

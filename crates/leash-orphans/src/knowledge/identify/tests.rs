@@ -1,7 +1,6 @@
-use super::super::facts::Process;
-use super::super::knowledge::{Declared, Knowledge};
-use super::super::verdict::Evidence;
+use super::super::{DeclaredCommand, Knowledge};
 use super::Matcher;
+use crate::facts::{Evidence, Process};
 
 fn words(line: &str) -> Vec<String> {
     line.split(' ').map(str::to_owned).collect()
@@ -21,7 +20,7 @@ fn process(argv: &[&str]) -> Process {
 fn knowledge(command: &str, project: Option<&str>, cwd: Option<&str>) -> Knowledge {
     let mut knowledge = Knowledge::builtin();
     if !command.is_empty() {
-        knowledge.declared.push(Declared {
+        knowledge.declared.push(DeclaredCommand {
             client: "Test".to_owned(),
             name: "it".to_owned(),
             command: words(command),
