@@ -22,7 +22,7 @@ use leash_model::receipt::signal_name;
 use leash_tree::tree::TreeError;
 
 pub use report::{Report, Row, Status};
-pub use stop::Stop;
+pub use stop::StopSignals;
 pub use terminal::sit_down;
 
 /// The reason why a check has no result.

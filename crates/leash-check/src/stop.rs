@@ -12,27 +12,27 @@ use leash_tree::tree::warden;
 
 /// The request to stop a check. Every wait of a check also waits for this.
 #[derive(Debug)]
-pub struct Stop {
+pub struct StopSignals {
     signals: Option<OwnedFd>,
     /// The signals received so far, in order.
     seen: RefCell<Vec<i32>>,
 }
 
-impl Stop {
+impl StopSignals {
     /// A value that never requests a stop.
-    pub fn never() -> Stop {
-        Stop { signals: None, seen: RefCell::default() }
+    pub fn never() -> StopSignals {
+        StopSignals { signals: None, seen: RefCell::default() }
     }
 
     /// Receives the signals that ask a program to exit. They stay blocked in this thread and in threads that it
     /// starts, because a stopped check must clean up first. A signal that was ignored when the program started stays
     /// ignored.
-    pub fn by_signal(first: FirstLook) -> io::Result<Stop> {
+    pub fn by_signal(first: FirstLook) -> io::Result<StopSignals> {
         let (_, inherited) = first.into_parts();
         let mut wanted = supervisor::listened(inherited);
         // These two signals concern servers.
         wanted.retain(|signal| !matches!(*signal, libc::SIGCHLD | warden::END_SIGNAL));
-        Ok(Stop { signals: Some(linux::listen(&wanted)?), seen: RefCell::default() })
+        Ok(StopSignals { signals: Some(linux::listen(&wanted)?), seen: RefCell::default() })
     }
 
     /// The first signal that was received.

@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use super::said::Said;
 use super::survivor::Survivor;
-use super::{CheckError, Stop, terminal};
+use super::{CheckError, StopSignals, terminal};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::limits;
 use leash_model::receipt::{Exit, Receipt};
@@ -43,7 +43,7 @@ pub(crate) struct Start<'a> {
     /// True if its stderr is a terminal, which [`Subject::hang_up`] closes; the command makes it its controlling
     /// terminal.
     pub(crate) terminal: bool,
-    pub(crate) stop: &'a Stop,
+    pub(crate) stop: &'a StopSignals,
 }
 
 /// The next event on a subject's stdout.
@@ -69,7 +69,7 @@ pub(crate) struct Subject<'a> {
     stderr: Option<Said>,
     /// Our side of its terminal.
     terminal: Option<File>,
-    stop: &'a Stop,
+    stop: &'a StopSignals,
 }
 
 impl<'a> Subject<'a> {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use tokio_util::sync::CancellationToken;
 
 use crate::message::{HostMessage, MessageKind, PendingRequest};
-use crate::response::Failure;
+use crate::response::RequestFailure;
 use leash_model::limits;
 use leash_protocol::envelope::IdKey;
 
@@ -137,7 +137,7 @@ pub(crate) enum Outcome {
     /// All requests were answered, or the host does not wait for a response.
     Done,
     /// The upstream will not answer the remaining requests.
-    Failed(Failure),
+    Failed(RequestFailure),
     /// The upstream had lost the session before it handled the message.
-    SessionLost(Failure),
+    SessionLost(RequestFailure),
 }

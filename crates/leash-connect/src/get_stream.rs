@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::connection::Connection;
 use crate::event_stream::EventStream;
 use crate::http::HttpRequest;
-use crate::response::{Failure, Refusal, ResponseKind};
+use crate::response::{Refusal, RequestFailure, ResponseKind};
 
 /// The reason why there is no stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,10 +28,10 @@ pub(crate) async fn get(connection: &Rc<Connection>, last_id: Option<&str>) -> R
     let refusal = answer.refusal().await;
     let meaning = judge(&refusal, connection.life().has_session_id());
     match meaning {
-        Meaning::Later => Err(Unavailable::ForNow),
-        Meaning::Never => Err(Unavailable::ForGood),
-        Meaning::SessionLost => {
-            connection.session_lost(generation, &Failure::Refused(refusal));
+        StreamRefusal::Later => Err(Unavailable::ForNow),
+        StreamRefusal::Never => Err(Unavailable::ForGood),
+        StreamRefusal::SessionLost => {
+            connection.session_lost(generation, &RequestFailure::Refused(refusal));
             Err(Unavailable::ForGood)
         }
     }
@@ -39,7 +39,7 @@ pub(crate) async fn get(connection: &Rc<Connection>, last_id: Option<&str>) -> R
 
 /// The meaning of a refusal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+enum StreamRefusal {
     /// A later request may work.
     Later,
     /// The server has no such stream.
@@ -48,11 +48,11 @@ enum Meaning {
     SessionLost,
 }
 
-fn judge(refusal: &Refusal, has_id: bool) -> Meaning {
+fn judge(refusal: &Refusal, has_id: bool) -> StreamRefusal {
     match refusal.status.as_u16() {
-        _ if has_id && refusal.forgets_session() => Meaning::SessionLost,
-        408 | 425 | 429 | 500 | 502..=599 => Meaning::Later,
-        _ => Meaning::Never,
+        _ if has_id && refusal.forgets_session() => StreamRefusal::SessionLost,
+        408 | 425 | 429 | 500 | 502..=599 => StreamRefusal::Later,
+        _ => StreamRefusal::Never,
     }
 }
 
@@ -65,16 +65,16 @@ mod tests {
     #[test]
     fn refusal_has_its_meaning() {
         for (status, body, has_id, expected) in [
-            (405, "", true, Meaning::Never),
-            (404, "", true, Meaning::SessionLost),
-            (404, "", false, Meaning::Never),
-            (400, "No valid session ID", true, Meaning::SessionLost),
-            (400, "?", true, Meaning::Never),
-            (401, "", true, Meaning::Never),
-            (501, "", true, Meaning::Never),
-            (503, "", true, Meaning::Later),
-            (429, "", false, Meaning::Later),
-            (200, "text", true, Meaning::Never),
+            (405, "", true, StreamRefusal::Never),
+            (404, "", true, StreamRefusal::SessionLost),
+            (404, "", false, StreamRefusal::Never),
+            (400, "No valid session ID", true, StreamRefusal::SessionLost),
+            (400, "?", true, StreamRefusal::Never),
+            (401, "", true, StreamRefusal::Never),
+            (501, "", true, StreamRefusal::Never),
+            (503, "", true, StreamRefusal::Later),
+            (429, "", false, StreamRefusal::Later),
+            (200, "text", true, StreamRefusal::Never),
         ] {
             let refusal = Refusal {
                 status: StatusCode::from_u16(status).expect("a status"),

@@ -10,18 +10,18 @@ use crate::connection::Connection;
 use crate::event_stream::{EventStream, ResumePoint, StreamItem};
 use crate::exchange::{Exchange, Outcome};
 use crate::http::HttpRequest;
-use crate::machine::{Event, Transport};
+use crate::machine::{Event, UpstreamTransport};
 use crate::post;
 use crate::receive;
-use crate::response::{Failure, ResponseKind};
+use crate::response::{RequestFailure, ResponseKind};
 use crate::upstream_sessions::UpstreamSession;
 use leash_model::limits;
 use leash_upstream::client;
 
 /// Opens the stream, reads the address for POST, and starts a listener.
-pub(crate) async fn connect(connection: &Rc<Connection>) -> Result<(), Failure> {
+pub(crate) async fn connect(connection: &Rc<Connection>) -> Result<(), RequestFailure> {
     let opening = tokio::time::timeout(limits::ENDPOINT, open_stream(connection)).await;
-    let (endpoint, stream) = opening.unwrap_or(Err(Failure::NoEndpoint))?;
+    let (endpoint, stream) = opening.unwrap_or(Err(RequestFailure::NoEndpoint))?;
     let session = connection.sessions.borrow_mut().add(UpstreamSession::Stream(connection.upstream.url.clone()));
     connection.apply(Event::StreamOpened { endpoint, session });
     let (closed, generation) = (CancellationToken::new(), connection.generation());
@@ -39,13 +39,13 @@ pub(crate) async fn connect(connection: &Rc<Connection>) -> Result<(), Failure> 
     Ok(())
 }
 
-async fn open_stream(connection: &Rc<Connection>) -> Result<(Uri, EventStream), Failure> {
+async fn open_stream(connection: &Rc<Connection>) -> Result<(Uri, EventStream), RequestFailure> {
     let request = HttpRequest::get(connection.upstream.url.clone(), connection.get_headers(None));
-    let answer = connection.http.send(request).await.map_err(Failure::Http)?;
+    let answer = connection.http.send(request).await.map_err(RequestFailure::Http)?;
     connection.works();
     match answer.kind() {
-        ResponseKind::Refused => return Err(Failure::Refused(answer.refusal().await)),
-        ResponseKind::Whole => return Err(Failure::NotMcp),
+        ResponseKind::Refused => return Err(RequestFailure::Refused(answer.refusal().await)),
+        ResponseKind::Whole => return Err(RequestFailure::NotMcp),
         ResponseKind::Stream => {}
     }
     let mut stream = EventStream::new(answer.response.into_body());
@@ -55,10 +55,10 @@ async fn open_stream(connection: &Rc<Connection>) -> Result<(Uri, EventStream), 
                 let named = event.data().and_then(|data| String::from_utf8(data).ok());
                 // leash sends credentials there, so it must be the same server.
                 let endpoint = named.and_then(|named| client::resolve(&answer.from, named.trim()));
-                return endpoint.map(|endpoint| (endpoint, stream)).ok_or(Failure::NoEndpoint);
+                return endpoint.map(|endpoint| (endpoint, stream)).ok_or(RequestFailure::NoEndpoint);
             }
             StreamItem::Event(_) | StreamItem::TooLarge => {}
-            StreamItem::Ended => return Err(Failure::NoEndpoint),
+            StreamItem::Ended => return Err(RequestFailure::NoEndpoint),
         }
     }
 }
@@ -66,11 +66,11 @@ async fn open_stream(connection: &Rc<Connection>) -> Result<(Uri, EventStream), 
 /// Sends a message and waits for its responses on the stream. Opens the stream if it is closed and the message does not
 /// need an earlier handshake.
 pub(crate) async fn exchange(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> Outcome {
-    let closed = *connection.life().transport() == Transport::HttpSse(None);
+    let closed = *connection.life().transport() == UpstreamTransport::HttpSse(None);
     if closed {
         let needs_handshake = !exchange.is_initialize() && connection.traffic.borrow().initialize.is_some();
         if needs_handshake {
-            return Outcome::SessionLost(Failure::StreamClosed);
+            return Outcome::SessionLost(RequestFailure::StreamClosed);
         }
         if let Err(failure) = connect(connection).await {
             return Outcome::Failed(failure);
@@ -78,8 +78,8 @@ pub(crate) async fn exchange(connection: &Rc<Connection>, exchange: &Rc<Exchange
     }
     let transport = connection.life().transport().clone();
     let stream = connection.traffic.borrow().listener.clone();
-    let (Transport::HttpSse(Some(url)), Some(stream)) = (transport, stream) else {
-        return Outcome::SessionLost(Failure::StreamClosed);
+    let (UpstreamTransport::HttpSse(Some(url)), Some(stream)) = (transport, stream) else {
+        return Outcome::SessionLost(RequestFailure::StreamClosed);
     };
     if let Err(failure) = post::post(connection, exchange, url).await {
         return Outcome::Failed(failure);
@@ -88,6 +88,6 @@ pub(crate) async fn exchange(connection: &Rc<Connection>, exchange: &Rc<Exchange
     tokio::select! {
         biased;
         () = exchange.answered() => Outcome::Done,
-        () = stream.cancelled() => Outcome::Failed(Failure::StreamClosed),
+        () = stream.cancelled() => Outcome::Failed(RequestFailure::StreamClosed),
     }
 }

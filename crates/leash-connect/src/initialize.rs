@@ -8,10 +8,10 @@ use crate::connection::Connection;
 use crate::exchange::{Exchange, Outcome};
 use crate::http::{HttpRequest, HttpResponse};
 use crate::http_sse;
-use crate::machine::{Event, Transport};
+use crate::machine::{Event, UpstreamTransport};
 use crate::notices::Warning;
 use crate::receive::receive;
-use crate::response::{Failure, ResponseKind};
+use crate::response::{RequestFailure, ResponseKind};
 use crate::upstream_sessions::UpstreamSession;
 use leash_protocol::headers::{SESSION_ID, valid_session_id};
 use leash_upstream::client::UpstreamError;
@@ -25,7 +25,7 @@ pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchan
         connection.notices.warn_once(Warning::Keeper, || format!("cannot start a keeper: {error}"));
     }
     let transport = connection.life().transport().clone();
-    if let Transport::HttpSse(_) = transport {
+    if let UpstreamTransport::HttpSse(_) = transport {
         return http_sse::exchange(connection, exchange).await;
     }
     // Each `initialize` goes to the configured URL. It may redirect somewhere else than before.
@@ -34,7 +34,7 @@ pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchan
     let request = HttpRequest::post(url, headers, exchange.message.line.clone());
     let answer = match post(connection, request).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => return Outcome::Failed(Failure::Http(error)),
+        Ok(Err(error)) => return Outcome::Failed(RequestFailure::Http(error)),
         // `last_call` stopped the task.
         Err(_) => return Outcome::Done,
     };
@@ -42,11 +42,11 @@ pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchan
         return receive(connection, exchange, answer).await;
     }
     let refusal = answer.refusal().await;
-    let unknown = *connection.life().transport() == Transport::Unknown;
+    let unknown = *connection.life().transport() == UpstreamTransport::Unknown;
     if unknown && refusal.may_be_http_sse() && http_sse::connect(connection).await.is_ok() {
         return http_sse::exchange(connection, exchange).await;
     }
-    Outcome::Failed(Failure::Refused(refusal))
+    Outcome::Failed(RequestFailure::Refused(refusal))
 }
 
 /// POSTs an `initialize` in a task of its own, so that a session is not lost if the caller is dropped. leash records

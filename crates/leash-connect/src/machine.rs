@@ -47,7 +47,7 @@ pub(crate) enum State {
 
 /// The transport of the upstream.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Transport {
+pub(crate) enum UpstreamTransport {
     /// Not known yet.
     Unknown,
     /// Streamable HTTP, with the address for POST: the URL, or the address to which it redirected `initialize`.
@@ -138,7 +138,7 @@ pub(crate) enum Effect {
 #[derive(Clone, Debug)]
 pub(crate) struct Life {
     state: State,
-    transport: Transport,
+    transport: UpstreamTransport,
     /// True if leash may open a lost session again.
     revives: bool,
     session: Option<Session>,
@@ -153,7 +153,7 @@ pub(crate) struct Life {
 
 impl Life {
     /// A connection whose host has written nothing yet.
-    pub(crate) fn new(transport: Transport, revives: bool) -> Life {
+    pub(crate) fn new(transport: UpstreamTransport, revives: bool) -> Life {
         let (state, session, generation) = (State::Opening, None, 0);
         Life { state, transport, revives, session, generation, current: None, leaving: Vec::new() }
     }
@@ -164,7 +164,7 @@ impl Life {
     }
 
     /// The transport of the upstream.
-    pub(crate) fn transport(&self) -> &Transport {
+    pub(crate) fn transport(&self) -> &UpstreamTransport {
         &self.transport
     }
 
@@ -208,14 +208,14 @@ impl Life {
         match event {
             Event::InitializeAccepted { endpoint, session, awaited: true } => {
                 let (number, id) = session.unzip();
-                self.transport = Transport::Streamable(endpoint);
+                self.transport = UpstreamTransport::Streamable(endpoint);
                 self.session = Some(Session { id, version: None });
                 self.replace(number)
             }
             // The caller no longer waits: the host will never use this session.
             Event::InitializeAccepted { session, .. } => self.release(session.map(|(number, _)| number)),
             Event::StreamOpened { endpoint, session } => {
-                self.transport = Transport::HttpSse(Some(endpoint));
+                self.transport = UpstreamTransport::HttpSse(Some(endpoint));
                 self.replace(Some(session))
             }
             Event::HandshakeAnswered { by_host, version } => {
@@ -231,13 +231,13 @@ impl Life {
                 Vec::new()
             }
             Event::PostAccepted(endpoint) => {
-                if self.transport == Transport::Unknown {
-                    self.transport = Transport::Streamable(endpoint);
+                if self.transport == UpstreamTransport::Unknown {
+                    self.transport = UpstreamTransport::Streamable(endpoint);
                 }
                 Vec::new()
             }
             Event::StreamClosed { generation } if generation == self.generation => {
-                self.transport = Transport::HttpSse(None);
+                self.transport = UpstreamTransport::HttpSse(None);
                 self.lost(Some(Gone::StreamClosed))
             }
             Event::SessionLost { generation, gone } if generation == self.generation => self.lost(gone),
@@ -313,7 +313,7 @@ impl Life {
     }
 
     fn is_stream_closed(&self) -> bool {
-        self.transport == Transport::HttpSse(None)
+        self.transport == UpstreamTransport::HttpSse(None)
     }
 
     /// Uses a new session and ends the previous one.

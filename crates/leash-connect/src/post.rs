@@ -9,17 +9,21 @@ use crate::connection::Connection;
 use crate::exchange::Exchange;
 use crate::http::{HttpRequest, HttpResponse};
 use crate::message::MessageKind;
-use crate::response::{Failure, ResponseKind};
+use crate::response::{RequestFailure, ResponseKind};
 use leash_model::limits;
 
 /// POSTs the message of an exchange to `url`. Returns a failure if the upstream refuses it.
-pub(crate) async fn post(connection: &Rc<Connection>, exchange: &Exchange, url: Uri) -> Result<HttpResponse, Failure> {
+pub(crate) async fn post(
+    connection: &Rc<Connection>,
+    exchange: &Exchange,
+    url: Uri,
+) -> Result<HttpResponse, RequestFailure> {
     let headers = connection.post_headers(&exchange.message);
     let request = HttpRequest::post(url, headers, exchange.message.line.clone());
     let answer = deliver(connection, exchange, request).await?;
     connection.works();
     match answer.kind() {
-        ResponseKind::Refused => Err(Failure::Refused(answer.refusal().await)),
+        ResponseKind::Refused => Err(RequestFailure::Refused(answer.refusal().await)),
         ResponseKind::Whole | ResponseKind::Stream => Ok(answer),
     }
 }
@@ -30,7 +34,7 @@ async fn deliver(
     connection: &Rc<Connection>,
     exchange: &Exchange,
     mut request: HttpRequest,
-) -> Result<HttpResponse, Failure> {
+) -> Result<HttpResponse, RequestFailure> {
     let (handing, handed) = oneshot::channel();
     request.handed = Some(handing);
     let answer = connection.http.send(request);
@@ -46,8 +50,8 @@ async fn deliver(
     };
     tokio::select! {
         biased;
-        answer = &mut answer => return answer.map_err(Failure::Http),
+        answer = &mut answer => return answer.map_err(RequestFailure::Http),
         () = first => connection.on_its_way(exchange),
     }
-    answer.await.map_err(Failure::Http)
+    answer.await.map_err(RequestFailure::Http)
 }

@@ -14,7 +14,7 @@ use crate::get_stream;
 use crate::get_stream::Unavailable;
 use crate::http::HttpResponse;
 use crate::notices::Warning;
-use crate::response::{Failure, ResponseKind, one_line};
+use crate::response::{RequestFailure, ResponseKind, one_line};
 use leash_model::limits;
 use leash_protocol::envelope::Message;
 use leash_protocol::era::Era;
@@ -29,18 +29,18 @@ pub(crate) async fn receive(connection: &Rc<Connection>, exchange: &Rc<Exchange>
     }
     let body: Bytes = match Limited::new(body, limits::LINE).collect().await {
         Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => return Outcome::Failed(Failure::TooLarge),
-        Err(_) => return Outcome::Failed(Failure::StreamBroke),
+        Err(error) if error.is::<LengthLimitError>() => return Outcome::Failed(RequestFailure::TooLarge),
+        Err(_) => return Outcome::Failed(RequestFailure::StreamBroke),
     };
     if body.trim_ascii().is_empty() {
         return unanswered(connection, exchange).await;
     }
     match pass(connection, Some(exchange), &body).await {
         true if exchange.is_answered() => Outcome::Done,
-        true => Outcome::Failed(Failure::NotAnswered),
+        true => Outcome::Failed(RequestFailure::NotAnswered),
         // Some servers answer a notification with plain text. It is not a message, and the host does not need it.
         false if exchange.message.requests.is_empty() => Outcome::Done,
-        false => Outcome::Failed(Failure::NotMcp),
+        false => Outcome::Failed(RequestFailure::NotMcp),
     }
 }
 
@@ -52,7 +52,7 @@ async fn unanswered(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> Out
     loop {
         let stopped = connection.listener_stopped.notified();
         if connection.traffic.borrow().listeners == 0 || exchange.is_initialize() {
-            return Outcome::Failed(Failure::NotAnswered);
+            return Outcome::Failed(RequestFailure::NotAnswered);
         }
         tokio::select! {
             biased;
@@ -73,11 +73,11 @@ async fn follow(connection: &Rc<Connection>, exchange: &Rc<Exchange>, stream: Ev
         }
         // Modern streams cannot be resumed, and legacy streams only if the server gave its events ids.
         if exchange.message.era == Era::Modern || point.last_id.is_none() || exchange.is_initialize() {
-            return Outcome::Failed(Failure::StreamBroke);
+            return Outcome::Failed(RequestFailure::StreamBroke);
         }
         if !whole {
             // The dropped event may be the response. After a resume it would come again and be too large again.
-            return Outcome::Failed(Failure::TooLarge);
+            return Outcome::Failed(RequestFailure::TooLarge);
         }
         if let Some(retry) = point.retry {
             back_off.asked(retry);
@@ -96,7 +96,7 @@ async fn follow(connection: &Rc<Connection>, exchange: &Rc<Exchange>, stream: Ev
                 }
             }
             Err(Unavailable::ForNow) => {}
-            Err(Unavailable::ForGood) => return Outcome::Failed(Failure::StreamBroke),
+            Err(Unavailable::ForGood) => return Outcome::Failed(RequestFailure::StreamBroke),
         }
     }
 }

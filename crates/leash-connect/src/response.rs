@@ -128,7 +128,7 @@ fn is_modern(status: StatusCode, code: i64) -> bool {
 
 /// The reason why a request gets no response from the upstream.
 #[derive(Clone, Debug)]
-pub(crate) enum Failure {
+pub(crate) enum RequestFailure {
     /// There was no connection, or it broke before the response began.
     Http(UpstreamError),
     /// The upstream refused the request.
@@ -151,33 +151,37 @@ pub(crate) enum Failure {
     NoEndpoint,
 }
 
-impl std::fmt::Display for Failure {
+impl std::fmt::Display for RequestFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Failure::Http(error @ (UpstreamError::Broken(_) | UpstreamError::Unusable { .. })) => {
+            RequestFailure::Http(error @ (UpstreamError::Broken(_) | UpstreamError::Unusable { .. })) => {
                 write!(f, "{error}; the request may have been carried out")
             }
-            Failure::Http(error) => write!(f, "cannot reach upstream: {error}; is the server running?"),
-            Failure::Refused(refusal) => refusal.fmt(f),
-            Failure::StreamBroke => {
+            RequestFailure::Http(error) => write!(f, "cannot reach upstream: {error}; is the server running?"),
+            RequestFailure::Refused(refusal) => refusal.fmt(f),
+            RequestFailure::StreamBroke => {
                 f.write_str("the connection to upstream broke before the response; it may have been carried out")
             }
-            Failure::TooLarge => write!(f, "upstream's answer has more than {} bytes; leash dropped it", limits::LINE),
-            Failure::InitializeTimeout => f.write_str("upstream did not answer `initialize` in time"),
-            Failure::NotAnswered => f.write_str("upstream accepted the request, but did not answer it"),
-            Failure::NotMcp => f.write_str("upstream answered with something that is not MCP; check the URL"),
-            Failure::SessionLost => f.write_str("upstream has lost the session; start the server again (--no-revive)"),
-            Failure::StreamClosed => f.write_str("upstream closed the connection that was the session"),
-            Failure::NoEndpoint => f.write_str("upstream did not name an endpoint of its own; check the URL"),
+            RequestFailure::TooLarge => {
+                write!(f, "upstream's answer has more than {} bytes; leash dropped it", limits::LINE)
+            }
+            RequestFailure::InitializeTimeout => f.write_str("upstream did not answer `initialize` in time"),
+            RequestFailure::NotAnswered => f.write_str("upstream accepted the request, but did not answer it"),
+            RequestFailure::NotMcp => f.write_str("upstream answered with something that is not MCP; check the URL"),
+            RequestFailure::SessionLost => {
+                f.write_str("upstream has lost the session; start the server again (--no-revive)")
+            }
+            RequestFailure::StreamClosed => f.write_str("upstream closed the connection that was the session"),
+            RequestFailure::NoEndpoint => f.write_str("upstream did not name an endpoint of its own; check the URL"),
         }
     }
 }
 
-impl Failure {
+impl RequestFailure {
     /// Returns the line that answers a request.
     pub(crate) fn answer(&self, request: &PendingRequest) -> Vec<u8> {
         match self {
-            Failure::Refused(refusal) => refusal.answer(request),
+            RequestFailure::Refused(refusal) => refusal.answer(request),
             _ => error_body(Some(&request.id), codes::SERVER, &self.to_string(), None),
         }
     }

@@ -7,10 +7,10 @@ use bytes::Bytes;
 use crate::backoff::BackOff;
 use crate::connection::Connection;
 use crate::exchange::Outcome;
-use crate::machine::{Event, State, Transport};
+use crate::machine::{Event, State, UpstreamTransport};
 use crate::message::{HostMessage, MessageKind};
 use crate::notices::Warning;
-use crate::response::Failure;
+use crate::response::RequestFailure;
 use crate::{listen, send};
 use leash_model::limits;
 use leash_protocol::era::Era;
@@ -22,7 +22,7 @@ pub(crate) async fn revive(connection: Rc<Connection>) {
     let mut back_off = BackOff::default();
     loop {
         let again = tokio::time::timeout(limits::INIT_TIMEOUT, reopen(&connection)).await;
-        match again.unwrap_or(Err(Failure::InitializeTimeout)) {
+        match again.unwrap_or(Err(RequestFailure::InitializeTimeout)) {
             Ok(()) => {
                 connection.apply(Event::Revived);
                 if connection.is(&State::Live) {
@@ -48,19 +48,19 @@ pub(crate) async fn revive(connection: Rc<Connection>) {
 }
 
 /// Opens the session again with the host's own messages. The host does not get the responses.
-async fn reopen(connection: &Rc<Connection>) -> Result<(), Failure> {
+async fn reopen(connection: &Rc<Connection>) -> Result<(), RequestFailure> {
     let (initialize, initialized) = {
         let traffic = connection.traffic.borrow();
         (traffic.initialize.clone(), traffic.initialized.clone())
     };
-    let initialize = initialize.ok_or(Failure::NotAnswered)?;
+    let initialize = initialize.ok_or(RequestFailure::NotAnswered)?;
     send_silently(connection, initialize).await?;
     if connection.life().session().is_none() {
-        return Err(Failure::NotAnswered);
+        return Err(RequestFailure::NotAnswered);
     }
     let Some(line) = initialized else { return Ok(()) };
     send_silently(connection, notification(line)).await?;
-    let is_streamable = matches!(connection.life().transport(), Transport::Streamable(_));
+    let is_streamable = matches!(connection.life().transport(), UpstreamTransport::Streamable(_));
     if is_streamable {
         listen::begin(connection);
     }
@@ -68,7 +68,7 @@ async fn reopen(connection: &Rc<Connection>) -> Result<(), Failure> {
 }
 
 /// Runs an exchange whose response the host does not get.
-async fn send_silently(connection: &Rc<Connection>, message: HostMessage) -> Result<(), Failure> {
+async fn send_silently(connection: &Rc<Connection>, message: HostMessage) -> Result<(), RequestFailure> {
     let exchange = connection.silent_exchange(message);
     let outcome = send::run(connection, &exchange).await;
     connection.forget(&exchange);

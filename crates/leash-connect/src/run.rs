@@ -11,11 +11,11 @@ use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinHandle;
 
 use crate::connection::{Connection, Parts};
-use crate::machine::{Event, State, Transport};
+use crate::machine::{Event, State, UpstreamTransport};
 use crate::notices::Notices;
 use crate::pipe::{HostInput, HostQueue, StdoutClosed};
 use crate::process_events::{ProcessEvent, ProcessEvents};
-use crate::response::Failure;
+use crate::response::RequestFailure;
 use crate::upstream_sessions::UpstreamSessions;
 use crate::{ConnectError, ConnectSettings, Ended, TransportChoice};
 use crate::{revive, send};
@@ -134,9 +134,9 @@ impl Driver {
         let input = HostInput::open().map_err(ConnectError::Start)?;
         let (host, writer) = HostQueue::open().map_err(ConnectError::Start)?;
         let transport = match transport {
-            TransportChoice::Auto => Transport::Unknown,
-            TransportChoice::Streamable => Transport::Streamable(upstream.url.clone()),
-            TransportChoice::HttpSse => Transport::HttpSse(None),
+            TransportChoice::Auto => UpstreamTransport::Unknown,
+            TransportChoice::Streamable => UpstreamTransport::Streamable(upstream.url.clone()),
+            TransportChoice::HttpSse => UpstreamTransport::HttpSse(None),
         };
         let sessions = UpstreamSessions::new(terms, places.clone(), book, owners);
         let notices = Notices::new(tell);
@@ -296,7 +296,7 @@ impl Driver {
         let connection = &self.connection;
         let unsent = connection.traffic.borrow_mut().outbox.clear();
         for request in unsent.iter().flat_map(|message| &message.requests) {
-            let (host, line) = (connection.host.clone(), Failure::SessionLost.answer(request));
+            let (host, line) = (connection.host.clone(), RequestFailure::SessionLost.answer(request));
             connection.tasks.spawn_local(async move { drop(host.send(line).await) });
         }
     }

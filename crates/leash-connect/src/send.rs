@@ -4,11 +4,11 @@ use std::rc::Rc;
 
 use crate::connection::Connection;
 use crate::exchange::{Exchange, Outcome};
-use crate::machine::{Event, Transport};
+use crate::machine::{Event, UpstreamTransport};
 use crate::message::MessageKind;
 use crate::notices::Warning;
 use crate::receive::receive;
-use crate::response::Failure;
+use crate::response::RequestFailure;
 use crate::{http_sse, initialize, listen, post};
 use leash_protocol::era::Era;
 
@@ -28,13 +28,13 @@ pub(crate) async fn send(connection: Rc<Connection>, exchange: Rc<Exchange>) {
 }
 
 /// Answers the unanswered requests of an exchange with an error.
-async fn fail(connection: &Rc<Connection>, exchange: &Exchange, failure: &Failure) {
+async fn fail(connection: &Rc<Connection>, exchange: &Exchange, failure: &RequestFailure) {
     let unanswered = exchange.take_unanswered();
     if exchange.is_cancelled() {
         return;
     }
     if unanswered.is_empty() {
-        let warning = if let Failure::Refused(_) = failure { Warning::Refused } else { Warning::Unreachable };
+        let warning = if let RequestFailure::Refused(_) = failure { Warning::Refused } else { Warning::Unreachable };
         return connection.notices.warn_once(warning, || format!("a notification was not delivered: {failure}"));
     }
     for request in &unanswered {
@@ -45,13 +45,13 @@ async fn fail(connection: &Rc<Connection>, exchange: &Exchange, failure: &Failur
 
 /// Handles a message that the upstream did not accept because it had lost the session: the message is sent again in a
 /// new session, once.
-async fn send_again(connection: &Rc<Connection>, exchange: &Rc<Exchange>, failure: Failure) {
+async fn send_again(connection: &Rc<Connection>, exchange: &Rc<Exchange>, failure: RequestFailure) {
     let revives = connection.life().revives();
     if revives && !exchange.message.repeated && !exchange.is_cancelled() {
         connection.done(exchange);
         connection.traffic.borrow_mut().outbox.put_back(exchange.message.clone());
     } else {
-        fail(connection, exchange, if revives { &failure } else { &Failure::SessionLost }).await;
+        fail(connection, exchange, if revives { &failure } else { &RequestFailure::SessionLost }).await;
     }
     connection.session_lost(exchange.generation, &failure);
     connection.wake.notify_one();
@@ -63,7 +63,7 @@ pub(crate) async fn run(connection: &Rc<Connection>, exchange: &Rc<Exchange>) ->
         return initialize::initialize(connection, exchange).await;
     }
     let transport = connection.life().transport().clone();
-    if let Transport::HttpSse(_) = transport {
+    if let UpstreamTransport::HttpSse(_) = transport {
         return http_sse::exchange(connection, exchange).await;
     }
     let url = connection.endpoint();
@@ -79,10 +79,10 @@ pub(crate) async fn run(connection: &Rc<Connection>, exchange: &Rc<Exchange>) ->
 }
 
 /// Decides whether a failure means that the upstream has lost the session.
-fn failed(connection: &Rc<Connection>, exchange: &Exchange, failure: Failure) -> Outcome {
+fn failed(connection: &Rc<Connection>, exchange: &Exchange, failure: RequestFailure) -> Outcome {
     let in_session = exchange.message.era == Era::Legacy && connection.life().has_session_id();
     match &failure {
-        Failure::Refused(refusal) if in_session && refusal.forgets_session() => Outcome::SessionLost(failure),
+        RequestFailure::Refused(refusal) if in_session && refusal.forgets_session() => Outcome::SessionLost(failure),
         _ => Outcome::Failed(failure),
     }
 }

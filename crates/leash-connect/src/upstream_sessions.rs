@@ -15,7 +15,7 @@ use leash_tree::ledger::book::{Book, Entry};
 use leash_tree::places::Places;
 use leash_upstream::delete::{Deleted, Ticket, shown};
 use leash_upstream::keeper::terms::Terms;
-use leash_upstream::keeper::{HeldSession, Keeper, Message, Orders, name_end};
+use leash_upstream::keeper::{HeldSession, Keeper, KeeperMessage, Orders, name_end};
 
 /// A session at the upstream that leash must end.
 #[derive(Clone, Debug)]
@@ -172,14 +172,14 @@ impl UpstreamSessions {
 
     fn tell_end(&mut self, session: SessionNumber, end: UpstreamEnd) -> io::Result<()> {
         self.held.remove(&session);
-        self.tell(&[Message::Ended(key(session), Some(Box::new(end)))])
+        self.tell(&[KeeperMessage::Ended(key(session), Some(Box::new(end)))])
     }
 
     /// Tells the keeper that this process has begun to end the session itself.
     pub(crate) fn ending(&self) {
         if let Some(keeper) = &self.keeper {
             // A keeper that cannot read the message is stuck or dead, so it does nothing.
-            let _ = keeper.tell(&Message::Ending);
+            let _ = keeper.tell(&KeeperMessage::Ending);
         }
     }
 
@@ -209,13 +209,13 @@ impl UpstreamSessions {
         written
     }
 
-    fn word(&self, number: SessionNumber, session: &UpstreamSession) -> io::Result<Message> {
+    fn word(&self, number: SessionNumber, session: &UpstreamSession) -> io::Result<KeeperMessage> {
         let (name, started_ms) = (&self.terms.name, self.terms.started_ms);
         let lien = match session {
             UpstreamSession::WithId(ticket) => HeldSession::of(name, started_ms, ticket),
             UpstreamSession::Stream(url) => HeldSession::stream(name, started_ms, url),
         };
-        Message::hold(&key(number), &lien)
+        KeeperMessage::hold(&key(number), &lien)
     }
 
     fn tell_of(&mut self, session: Option<SessionNumber>) -> io::Result<()> {
@@ -226,7 +226,7 @@ impl UpstreamSessions {
 
     /// Sends messages to the keeper. If a message was lost before, for instance because the keeper was stopped, sends
     /// everything again.
-    fn tell(&mut self, words: &[Message]) -> io::Result<()> {
+    fn tell(&mut self, words: &[KeeperMessage]) -> io::Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
         let told = if self.stale {
             self.everything().and_then(|words| words.iter().try_for_each(|word| keeper.tell(word)))
@@ -237,10 +237,10 @@ impl UpstreamSessions {
         told
     }
 
-    fn everything(&self) -> io::Result<Vec<Message>> {
-        let ended = self.ends.iter().map(|end| Ok(Message::Ended(key(0), Some(Box::new(end.clone())))));
+    fn everything(&self) -> io::Result<Vec<KeeperMessage>> {
+        let ended = self.ends.iter().map(|end| Ok(KeeperMessage::Ended(key(0), Some(Box::new(end.clone())))));
         let held = self.held.iter().map(|(number, session)| self.word(*number, session));
-        std::iter::once(Ok(Message::Anew)).chain(ended).chain(held).collect()
+        std::iter::once(Ok(KeeperMessage::Anew)).chain(ended).chain(held).collect()
     }
 
     /// Writes the session in use into the ledger. A session that ends with its stream needs no entry.

@@ -122,7 +122,7 @@ impl Account {
     pub(crate) fn hold(&self, bytes: Bytes) -> Bytes {
         let levels = [&self.own, &self.origin.level, &self.all.level].map(Arc::clone);
         levels.iter().for_each(|level| level.raise(bytes.len()));
-        Bytes::from_owner(Counted { bytes, levels })
+        Bytes::from_owner(CountedBytes { bytes, levels })
     }
 
     /// Sets the size of the queue.
@@ -173,18 +173,18 @@ impl Drop for Account {
 }
 
 /// Bytes that a connection holds.
-struct Counted {
+struct CountedBytes {
     bytes: Bytes,
     levels: [Arc<Level>; 3],
 }
 
-impl AsRef<[u8]> for Counted {
+impl AsRef<[u8]> for CountedBytes {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for Counted {
+impl Drop for CountedBytes {
     fn drop(&mut self) {
         self.levels.iter().for_each(|level| level.lower(self.bytes.len()));
     }

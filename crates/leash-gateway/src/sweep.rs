@@ -7,7 +7,7 @@ use leash_model::receipt::Reason;
 use leash_tree::ledger::book::Entry;
 use leash_upstream::delete;
 use leash_upstream::notice::Notice;
-use leash_upstream::sweep::{Known, Receipted, Sweeper, books, end, is_repeated};
+use leash_upstream::sweep::{Known, Receipted, SweptBy, books, end, is_repeated};
 use tokio::sync::Semaphore;
 
 use super::guard;
@@ -43,7 +43,7 @@ pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<Known>)>, 
             if done.deleted.cut_short {
                 return;
             }
-            let receipt = done.receipt(Sweeper::NextStart, Reason::Swept);
+            let receipt = done.receipt(SweptBy::NextStart, Reason::Swept);
             if is_repeated(&receipted, &receipt) || guard::write(&gateway, &receipt) {
                 guard::note(&gateway, gateway.book.over(&receipt.session));
                 gateway.keeping.over(&receipt.session);

@@ -50,13 +50,13 @@ pub async fn books(client: &Client, places: &Places, known: &dyn Fn(&Entry) -> O
         Err(error) => return tell(Notice::Warning(format!("cannot read the ledger: {error}"))),
     };
     let sweep =
-        Sweep { client, receipts: &places.receipts, known, tell, sweeper: Sweeper::NextStart, reason: Reason::Swept };
+        Sweep { client, receipts: &places.receipts, known, tell, sweeper: SweptBy::NextStart, reason: Reason::Swept };
     sweep.end(books).await;
 }
 
 /// The process that ends the sessions of a dead process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sweeper {
+pub enum SweptBy {
     /// The dead process's keeper. A session stays in the book if its server cannot be reached or if the keeper was not
     /// told the credentials. The next start tries again, with the headers in its configuration.
     Keeper,
@@ -71,7 +71,7 @@ pub(crate) struct Sweep<'a> {
     pub(crate) receipts: &'a Path,
     pub(crate) known: &'a dyn Fn(&Entry) -> Option<Known>,
     pub(crate) tell: &'a dyn Fn(Notice),
-    pub(crate) sweeper: Sweeper,
+    pub(crate) sweeper: SweptBy,
     /// The reason in the receipts.
     pub(crate) reason: Reason,
 }
@@ -147,12 +147,12 @@ enum Outcome {
     NoCredentials,
 }
 
-fn outcome(sweeper: Sweeper, known: bool, deleted: &Deleted) -> Outcome {
+fn outcome(sweeper: SweptBy, known: bool, deleted: &Deleted) -> Outcome {
     match (sweeper, deleted.how) {
-        (Sweeper::NextStart, _) => Outcome::Settled,
-        (Sweeper::Keeper, DeleteHow::Unreachable) if deleted.status.is_none() => Outcome::Unreachable,
-        (Sweeper::Keeper, DeleteHow::Denied) if !known => Outcome::NoCredentials,
-        (Sweeper::Keeper, _) => Outcome::Settled,
+        (SweptBy::NextStart, _) => Outcome::Settled,
+        (SweptBy::Keeper, DeleteHow::Unreachable) if deleted.status.is_none() => Outcome::Unreachable,
+        (SweptBy::Keeper, DeleteHow::Denied) if !known => Outcome::NoCredentials,
+        (SweptBy::Keeper, _) => Outcome::Settled,
     }
 }
 
@@ -240,11 +240,11 @@ fn receipts<'a>(book: &'a Abandoned, otherwise: &'a Path) -> &'a Path {
 
 impl Done {
     /// The receipt of this end.
-    pub fn receipt(&self, sweeper: Sweeper, reason: Reason) -> Receipt {
+    pub fn receipt(&self, sweeper: SweptBy, reason: Reason) -> Receipt {
         let end = self.deleted.receipt(&self.url, &self.entry.id);
         let ended_by = match sweeper {
-            Sweeper::Keeper => EndedBy::Keeper,
-            Sweeper::NextStart => EndedBy::Sweep,
+            SweptBy::Keeper => EndedBy::Keeper,
+            SweptBy::NextStart => EndedBy::Sweep,
         };
         self.entry.receipt(reason, ended_by, self.took, end)
     }

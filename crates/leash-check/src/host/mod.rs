@@ -17,7 +17,7 @@ use self::judge::{ENDINGS, Ending, HostRun};
 use self::stand_in::HttpStandIn;
 use super::stdio::shown;
 use super::subject::{Start, Subject};
-use super::{CheckError, Report, Stop};
+use super::{CheckError, Report, StopSignals};
 use leash_model::clock::Moment;
 use leash_tree::places::Places;
 
@@ -69,7 +69,12 @@ struct Offer<'a> {
 
 impl HostCheck {
     /// Runs the test. `progress` receives the description of each step.
-    pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
+    pub fn run(
+        &self,
+        places: &Places,
+        stop: &StopSignals,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Report, CheckError> {
         let mut lives: Vec<HostRun> = Vec::new();
         for (number, ending) in ENDINGS.into_iter().enumerate() {
             progress(&format!("ends the host by {}", ending.describe()));
@@ -82,7 +87,7 @@ impl HostCheck {
         Ok(Report::new("host", shown(&self.command), judge::rows(&lives), self.strict))
     }
 
-    fn live(&self, (places, stop): (&Places, &Stop), plan: &HostPlan) -> Result<HostRun, CheckError> {
+    fn live(&self, (places, stop): (&Places, &StopSignals), plan: &HostPlan) -> Result<HostRun, CheckError> {
         let began = Moment::now();
         let ending = plan.ending;
         let journal = Journal::at(self.dir.join(format!("journal-{}.jsonl", plan.number)));
@@ -133,7 +138,7 @@ impl HostCheck {
 
     /// Waits until the host has connected to all servers, or to some and will not connect to the rest. A host that is
     /// known to exit by itself must be caught while it works.
-    fn wait_connected(&self, subject: &mut Subject<'_>, (journal, stop): (&Journal, &Stop), brief: bool) {
+    fn wait_connected(&self, subject: &mut Subject<'_>, (journal, stop): (&Journal, &StopSignals), brief: bool) {
         let deadline = Moment::now() + self.ready;
         let (mut seen, mut changed) = (0, Moment::now());
         while subject.lives() && Moment::now() < deadline && stop.asked().is_none() {

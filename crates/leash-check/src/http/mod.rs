@@ -13,7 +13,7 @@ use tokio::task::LocalSet;
 use self::judge::{HttpFacts, LeftMemory};
 use self::wire::{Answer, Wire};
 use super::subject::{Heard, Start, Subject};
-use super::{CheckError, Report, Stop};
+use super::{CheckError, Report, StopSignals};
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_model::{duration, id};
@@ -54,7 +54,12 @@ pub struct HttpCheck {
 
 impl HttpCheck {
     /// Runs the test. `progress` receives the description of each step.
-    pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
+    pub fn run(
+        &self,
+        places: &Places,
+        stop: &StopSignals,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Report, CheckError> {
         let wrong = |why: &str| CheckError::Url { url: self.url.clone(), why: why.to_owned() };
         let url: Uri = self.url.parse().map_err(|_| wrong("it can't be read"))?;
         if url.authority().is_none() || !matches!(url.scheme_str(), Some("http" | "https")) {
@@ -149,7 +154,7 @@ impl HttpCheck {
         // The time to start, to open a session, and to report it.
         let patience = self.ready + wire::PATIENCE;
         // This wait can't be stopped: a session with an unknown id could not be ended.
-        let never = Stop::never();
+        let never = StopSignals::never();
         let mut visitor = Subject::start(&Start {
             command: &command,
             env: &env,
@@ -185,7 +190,7 @@ pub const VISITOR_TOKEN: &str = "LEASH_CHECK_TOKEN";
 pub fn visit(url: &str, bearer: Option<&str>, ready: Duration, tell: impl FnOnce(&str)) -> bool {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (Ok(url), Ok(runtime)) = (url.parse::<Uri>(), runtime) else { return false };
-    let stop = Stop::never();
+    let stop = StopSignals::never();
     let wire = Wire::new(url, bearer, ready, &stop);
     let visiting = async {
         wire.initialize(&[]).await;

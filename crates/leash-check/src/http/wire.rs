@@ -11,7 +11,7 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue
 use hyper::{HeaderMap, Method, Request, Uri};
 use serde_json::{Value, json};
 
-use crate::Stop;
+use crate::StopSignals;
 use crate::stdio::talk;
 use leash_model::duration;
 use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
@@ -121,7 +121,7 @@ pub(super) struct Wire<'a> {
     headers: HeaderMap,
     /// The timeout of `initialize`.
     ready: Duration,
-    pub(super) stop: &'a Stop,
+    pub(super) stop: &'a StopSignals,
     /// Sessions that were opened and are not known to have ended.
     open: RefCell<BTreeSet<String>>,
     /// The revision that the server agreed to last. Every `initialize` is the same, so it applies to all sessions.
@@ -130,7 +130,7 @@ pub(super) struct Wire<'a> {
 
 impl<'a> Wire<'a> {
     /// Creates a client that sends `bearer` with every request.
-    pub(super) fn new(url: Uri, bearer: Option<&str>, ready: Duration, stop: &'a Stop) -> Wire<'a> {
+    pub(super) fn new(url: Uri, bearer: Option<&str>, ready: Duration, stop: &'a StopSignals) -> Wire<'a> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

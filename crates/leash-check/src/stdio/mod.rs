@@ -15,7 +15,7 @@ use self::judge::StdioRun;
 use self::plan::{ExitRequest, PLAN, Probe, Stage};
 use self::talk::Handshake;
 use super::subject::{Start, Subject, exit_of};
-use super::{CheckError, Report, Stop};
+use super::{CheckError, Report, StopSignals};
 use leash_model::clock::Moment;
 use leash_tree::places::Places;
 
@@ -46,11 +46,16 @@ pub struct StdioCheck {
 }
 
 /// The places where a server runs, and the stop request.
-type On<'a> = (&'a Places, &'a Stop);
+type On<'a> = (&'a Places, &'a StopSignals);
 
 impl StdioCheck {
     /// Runs the test. `progress` receives the description of each step.
-    pub fn run(&self, places: &Places, stop: &Stop, progress: &mut dyn FnMut(&str)) -> Result<Report, CheckError> {
+    pub fn run(
+        &self,
+        places: &Places,
+        stop: &StopSignals,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Report, CheckError> {
         let mut lives: Vec<StdioRun> = Vec::new();
         for probe in PLAN {
             progress(probe.title);

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use hyper::{StatusCode, Uri};
 
 use super::Connection;
-use crate::machine::{Effect, Event, Gone, Life, SessionNumber, State, Transport};
-use crate::response::Failure;
+use crate::machine::{Effect, Event, Gone, Life, SessionNumber, State, UpstreamTransport};
+use crate::response::RequestFailure;
 use leash_upstream::delete;
 use leash_upstream::delete::Deleted;
 use leash_upstream::notice::Notice;
@@ -31,8 +31,8 @@ impl Connection {
     /// The address for messages by Streamable HTTP.
     pub(crate) fn endpoint(&self) -> Uri {
         match self.life().transport() {
-            Transport::Streamable(endpoint) => endpoint.clone(),
-            Transport::Unknown | Transport::HttpSse(_) => self.upstream.url.clone(),
+            UpstreamTransport::Streamable(endpoint) => endpoint.clone(),
+            UpstreamTransport::Unknown | UpstreamTransport::HttpSse(_) => self.upstream.url.clone(),
         }
     }
 
@@ -43,10 +43,10 @@ impl Connection {
     }
 
     /// Reports that the upstream refused a message of this generation because it has lost the session.
-    pub(crate) fn session_lost(self: &Rc<Self>, generation: u64, failure: &Failure) {
+    pub(crate) fn session_lost(self: &Rc<Self>, generation: u64, failure: &RequestFailure) {
         let gone = match failure {
-            Failure::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => Some(Gone::Forgotten),
-            Failure::StreamClosed => Some(Gone::StreamClosed),
+            RequestFailure::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => Some(Gone::Forgotten),
+            RequestFailure::StreamClosed => Some(Gone::StreamClosed),
             _ => None,
         };
         self.apply(Event::SessionLost { generation, gone });

@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::exchange::Exchange;
 use crate::http::HttpClient;
-use crate::machine::{Life, Transport};
+use crate::machine::{Life, UpstreamTransport};
 use crate::message::{HostMessage, MessageKind};
 use crate::notices::Notices;
 use crate::outbox::Outbox;
@@ -77,7 +77,7 @@ pub(crate) struct Connection {
 /// The parts from which a connection is created.
 pub(crate) struct Parts {
     pub(crate) upstream: Upstream,
-    pub(crate) transport: Transport,
+    pub(crate) transport: UpstreamTransport,
     pub(crate) revives: bool,
     pub(crate) host: HostQueue,
     pub(crate) sessions: UpstreamSessions,

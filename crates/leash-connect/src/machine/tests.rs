@@ -8,7 +8,7 @@ fn endpoint() -> Uri {
 
 /// A connection by Streamable HTTP in this state, whose session has the number 1.
 fn life(state: &State) -> Life {
-    let mut life = Life::new(Transport::Streamable(endpoint()), true);
+    let mut life = Life::new(UpstreamTransport::Streamable(endpoint()), true);
     life.session = Some(Session { id: Some("s-1".to_owned()), version: None });
     life.generation = 1;
     match state {
@@ -115,15 +115,15 @@ fn lost_session_ends_the_connection_if_leash_may_not_revive_it() {
 
 /// A connection by HTTP+SSE in this state, whose stream is closed.
 fn closed(state: &State) -> Life {
-    Life { transport: Transport::HttpSse(None), current: None, ..life(state) }
+    Life { transport: UpstreamTransport::HttpSse(None), current: None, ..life(state) }
 }
 
 #[test]
 fn closed_stream_of_http_sse_is_opened_again_until_it_works() {
-    let mut life = Life { transport: Transport::HttpSse(Some(endpoint())), ..life(&State::Live) };
+    let mut life = Life { transport: UpstreamTransport::HttpSse(Some(endpoint())), ..life(&State::Live) };
     let expected = "-> Reviving RecordGone(1, StreamClosed) SuspendOutbox Revive";
     assert_eq!(after(&mut life, Event::StreamClosed { generation: 1 }), expected);
-    assert_eq!(life.transport, Transport::HttpSse(None));
+    assert_eq!(life.transport, UpstreamTransport::HttpSse(None));
     assert_eq!(after(&mut life, Event::RevivalFailed), "-> Paused ResumeOutbox");
     assert_eq!(after(&mut life, Event::PauseOver), "-> Reviving SuspendOutbox");
     // The stream was opened and closed again before the handshake was complete.
@@ -147,9 +147,9 @@ fn host_that_opens_a_session_itself_ends_the_revival() {
 
 #[test]
 fn transport_is_learnt_once() {
-    let mut life = Life::new(Transport::Unknown, true);
+    let mut life = Life::new(UpstreamTransport::Unknown, true);
     life.apply(Event::PostAccepted(endpoint()));
-    assert_eq!(life.transport, Transport::Streamable(endpoint()));
+    assert_eq!(life.transport, UpstreamTransport::Streamable(endpoint()));
     life.apply(Event::PostAccepted(Uri::from_static("http://h/other")));
-    assert_eq!(life.transport, Transport::Streamable(endpoint()));
+    assert_eq!(life.transport, UpstreamTransport::Streamable(endpoint()));
 }

@@ -42,9 +42,9 @@ impl Drop for Unknown {
 }
 
 /// The connection that owns a job.
-struct Connection(Rc<Job>);
+struct OwningConnection(Rc<Job>);
 
-impl Drop for Connection {
+impl Drop for OwningConnection {
     fn drop(&mut self) {
         self.0.owner_lost(Reason::ClientLeft);
     }
@@ -76,7 +76,7 @@ pub(super) async fn create(jobs: &Rc<Jobs>, headers: &HeaderMap, body: &str) -> 
     }
     let mut answer = if connection {
         let events = jobs.bus.listen(Some(Rc::clone(job.id())));
-        events.beginning("session", &view).keeping(Connection(Rc::clone(&job))).answer(StatusCode::CREATED)
+        events.beginning("session", &view).keeping(OwningConnection(Rc::clone(&job))).answer(StatusCode::CREATED)
     } else {
         respond_json(StatusCode::CREATED, &view)
     };

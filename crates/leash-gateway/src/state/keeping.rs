@@ -20,7 +20,7 @@ use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_tree::platform::linux;
 use leash_tree::platform::linux::AsyncPidfd;
-use leash_upstream::keeper::{HeldSession, Keeper, Message, Orders, handover};
+use leash_upstream::keeper::{HeldSession, Keeper, KeeperMessage, Orders, handover};
 
 /// The keeper of a gateway, and the sessions that it must know.
 #[derive(Default)]
@@ -139,7 +139,7 @@ impl Keeping {
     pub(crate) fn ending(&self) {
         if let Some(keeper) = &*self.keeper.borrow() {
             // A keeper that misses this message takes the exit for a kill and ends the sessions anyway.
-            let _ = keeper.tell(&Message::Ending);
+            let _ = keeper.tell(&KeeperMessage::Ending);
         }
     }
 
@@ -227,7 +227,7 @@ fn is_too_long(error: &io::Error) -> bool {
 }
 
 /// Builds the message with the latest state of a session.
-fn message(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<Message> {
+fn message(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<KeeperMessage> {
     let mut held = match kept.map(|kept| &kept.what) {
         Some(What::Session(session)) => session.upgrade().and_then(|session| session.holding()?.held_session(&session)),
         Some(What::Refused(held)) => Some((**held).clone()),
@@ -236,7 +236,7 @@ fn message(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<Message> {
     if !stays {
         held = held.map(|held| held.staying(None));
     }
-    held.map_or_else(|| Ok(Message::Ended(key.into(), None)), |held| Message::hold(key, &held))
+    held.map_or_else(|| Ok(KeeperMessage::Ended(key.into(), None)), |held| KeeperMessage::hold(key, &held))
 }
 
 /// Watches the keeper: sends the changes when its socket has room again, and starts another keeper when it is dead.

@@ -184,12 +184,12 @@ pub struct Package {
     /// The name of the package, or the beginning of the name if it ends with `*`.
     pub name: &'static str,
     /// The registry that publishes it.
-    pub registry: Registry,
+    pub registry: PackageRegistry,
 }
 
 /// A registry of packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Registry {
+pub enum PackageRegistry {
     /// npm: run by npx, bunx, pnpm dlx, or node on a file below `node_modules/NAME/`.
     Npm,
     /// PyPI: run by uvx, pipx, or python on a script or module of that name.
@@ -226,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_version_does_not_change_the_package() {
-        let package = |name| Package { name, registry: Registry::Npm };
+        let package = |name| Package { name, registry: PackageRegistry::Npm };
         for word in ["@playwright/mcp", "@playwright/mcp@latest", "@playwright/mcp@0.0.30"] {
             assert!(package("@playwright/mcp").is_named_by(word), "{word}");
         }

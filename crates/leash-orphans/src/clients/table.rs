@@ -2,7 +2,7 @@
 
 use super::text::Format;
 use super::text::Format::{Json, Jsonc, Toml, Yaml};
-use super::{Client, ConfigPlace, Host, Mark, Meaning, Package, Registry, Root, Scope, Shape};
+use super::{Client, ConfigPlace, Host, Mark, Meaning, Package, PackageRegistry, Root, Scope, Shape};
 
 /// `{"mcpServers": {NAME: ...}}`, the map that most clients have.
 const MCP_SERVERS: &[&[&str]] = &[&["mcpServers"]];
@@ -348,9 +348,9 @@ pub const PACKAGES: &[Package] = &[
 ];
 
 const fn npm(name: &'static str) -> Package {
-    Package { name, registry: Registry::Npm }
+    Package { name, registry: PackageRegistry::Npm }
 }
 
 const fn pypi(name: &'static str) -> Package {
-    Package { name, registry: Registry::PyPi }
+    Package { name, registry: PackageRegistry::PyPi }
 }

@@ -11,7 +11,7 @@ use crate::facts::{Evidence, Process};
 mod launch;
 mod variables;
 
-use launch::{Program, Starter};
+use launch::{LaunchedProgram, Starter};
 pub(super) use variables::named as named_variables;
 use variables::{expand, fits, has_variables, is_all_variable};
 
@@ -31,7 +31,7 @@ enum Agreement {
 struct Known<'a> {
     declared: &'a DeclaredCommand,
     /// The program that its command starts, if that is the same for every process.
-    fixed: Option<Program>,
+    fixed: Option<LaunchedProgram>,
     /// True if only a variable names the program.
     vague: bool,
 }
@@ -56,7 +56,7 @@ impl<'a> Matcher<'a> {
 
     /// The reason to take a process for an MCP server; `None` if it is none.
     pub fn server(&self, process: &Process) -> Option<Evidence> {
-        let launch = Program::of(&process.argv)?;
+        let launch = LaunchedProgram::of(&process.argv)?;
         let mut likely = None;
         for known in &self.declared {
             match known.agreement(&launch, process) {
@@ -94,13 +94,13 @@ fn is_part(script: &str, part: &str) -> bool {
 
 impl<'a> Known<'a> {
     fn new(declared: &'a DeclaredCommand) -> Known<'a> {
-        let launch = Program::of(&declared.command);
+        let launch = LaunchedProgram::of(&declared.command);
         let fixed = !declared.command.iter().any(|word| has_variables(word));
         let vague = launch.as_ref().is_some_and(|launch| is_all_variable(&launch.what));
         Known { declared, fixed: launch.filter(|_| fixed), vague }
     }
 
-    fn agreement(&self, launch: &Program, process: &Process) -> Agreement {
+    fn agreement(&self, launch: &LaunchedProgram, process: &Process) -> Agreement {
         if let Some(meant) = &self.fixed {
             return self.compare(launch, meant, process);
         }
@@ -112,14 +112,14 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn filled_in(&self, launch: &Program, process: &Process, workspace: Option<&str>) -> Agreement {
+    fn filled_in(&self, launch: &LaunchedProgram, process: &Process, workspace: Option<&str>) -> Agreement {
         let filled = |workspace: Option<&str>| {
             let words = self.declared.command.iter().map(|word| expand(word, process, workspace));
-            Program::of(&words.collect::<Vec<_>>())
+            LaunchedProgram::of(&words.collect::<Vec<_>>())
         };
         // The directory of the process itself can't prove that it is the right one.
         let directory = filled(self.declared.project.as_deref()).and_then(|launch| launch.directory);
-        match filled(workspace).map(|meant| Program { directory, ..meant }) {
+        match filled(workspace).map(|meant| LaunchedProgram { directory, ..meant }) {
             // A variable alone would match everything that an interpreter runs.
             Some(meant) if self.vague && has_variables(&meant.what) => Agreement::No,
             Some(meant) if self.vague => self.compare(launch, &meant, process).min(Agreement::Likely),
@@ -128,7 +128,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    fn compare(&self, launch: &Program, meant: &Program, process: &Process) -> Agreement {
+    fn compare(&self, launch: &LaunchedProgram, meant: &LaunchedProgram, process: &Process) -> Agreement {
         let directory = self.directory(meant, process);
         let words = launch.agreement(meant, directory.as_deref(), process);
         if words == Agreement::No || !meant.depends_on_directory() || launch.shares_environment(meant) {
@@ -148,7 +148,7 @@ impl<'a> Known<'a> {
     }
 
     /// The directory in which the client starts the server, as far as the configuration tells.
-    fn directory(&self, meant: &Program, process: &Process) -> Option<String> {
+    fn directory(&self, meant: &LaunchedProgram, process: &Process) -> Option<String> {
         let project = self.declared.project.as_deref();
         let named = meant.directory.as_deref().or(self.declared.cwd.as_deref());
         let Some(named) = named.map(|named| expand(named, process, project)) else {
@@ -201,9 +201,9 @@ fn same_program(program: &str, declared: &str, process: &Process) -> Agreement {
     if is_in_path { Agreement::Certain } else { Agreement::Likely }
 }
 
-impl Program {
+impl LaunchedProgram {
     /// Compares this launch with the declared one, which starts in `directory`.
-    fn agreement(&self, meant: &Program, directory: Option<&str>, process: &Process) -> Agreement {
+    fn agreement(&self, meant: &LaunchedProgram, directory: Option<&str>, process: &Process) -> Agreement {
         let what = match (self.by, meant.by) {
             (Starter::Runner, Starter::Runner) => fits(unversioned(&self.what), unversioned(&meant.what)),
             // npx and uvx finally start a file of the package.

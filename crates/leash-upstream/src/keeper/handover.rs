@@ -21,7 +21,7 @@ use rustix::net::{
 };
 use serde_json::value::RawValue;
 
-use super::{HeldSession, Message};
+use super::{HeldSession, KeeperMessage};
 use leash_model::limits;
 
 /// Creates the socket. A process that connects waits until the keeper responds, which it does when its gateway is dead.
@@ -82,13 +82,13 @@ fn give_all(
     rustix::net::sendmsg(successor.as_fd(), &[IoSlice::new(b"\n")], &mut control, SendFlags::NOSIGNAL)?;
     let mut to = io::BufWriter::new(successor);
     for (key, session) in sessions {
-        write_line(&mut to, &Message::Hold(key.clone(), session.clone()))?;
+        write_line(&mut to, &KeeperMessage::Hold(key.clone(), session.clone()))?;
     }
-    write_line(&mut to, &Message::Done)?;
+    write_line(&mut to, &KeeperMessage::Done)?;
     to.flush()
 }
 
-fn write_line(to: &mut impl io::Write, message: &Message) -> io::Result<()> {
+fn write_line(to: &mut impl io::Write, message: &KeeperMessage) -> io::Result<()> {
     serde_json::to_writer(&mut *to, message)?;
     to.write_all(b"\n")
 }
@@ -114,10 +114,10 @@ pub fn ask(path: &Path) -> io::Result<Given> {
     for line in BufReader::new(&keeper).split(b'\n') {
         match serde_json::from_slice(&line?)? {
             // Another version of leash wrote a session that cannot be read. The book has it.
-            Message::Hold(key, session) => {
+            KeeperMessage::Hold(key, session) => {
                 drop(serde_json::from_str(session.get()).map(|session| sessions.insert(key, session)))
             }
-            Message::Done => whole = true,
+            KeeperMessage::Done => whole = true,
             _ => {}
         }
     }

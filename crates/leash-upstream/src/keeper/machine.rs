@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::{HeldSession, Message, Orders, name_end};
+use super::{HeldSession, KeeperMessage, Orders, name_end};
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::{Reason, UpstreamEnd};
@@ -83,7 +83,7 @@ pub(super) enum State {
 #[derive(Debug)]
 pub(super) enum Event {
     /// The process sent a message.
-    Message(Message),
+    Message(KeeperMessage),
     /// The process is gone.
     ProcessGone,
     /// An owner is gone.
@@ -209,18 +209,18 @@ impl Machine {
     }
 
     /// Takes a message of the living process.
-    fn hear(&mut self, state: State, message: Message) -> (State, Vec<Effect>) {
+    fn hear(&mut self, state: State, message: KeeperMessage) -> (State, Vec<Effect>) {
         match message {
-            Message::Hold(key, session) => drop(self.held.sessions.insert(key, session)),
-            Message::Ended(key, end) => {
+            KeeperMessage::Hold(key, session) => drop(self.held.sessions.insert(key, session)),
+            KeeperMessage::Ended(key, end) => {
                 self.held.sessions.remove(&key);
                 if let Some(end) = end {
                     name_end(&mut self.held.ended, *end);
                 }
             }
-            Message::Anew => self.held = Held::default(),
-            Message::Ending => return (State::ProcessEnds, vec![]),
-            Message::Done => return (State::Done, vec![Effect::Exit]),
+            KeeperMessage::Anew => self.held = Held::default(),
+            KeeperMessage::Ending => return (State::ProcessEnds, vec![]),
+            KeeperMessage::Done => return (State::Done, vec![Effect::Exit]),
         }
         (state, vec![])
     }

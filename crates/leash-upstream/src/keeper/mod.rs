@@ -72,7 +72,7 @@ pub struct Orders {
 /// A message to a keeper. A message about a session names the session by a key that the sender chose.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Message {
+pub enum KeeperMessage {
     /// The session exists upstream. Replaces an earlier message about the same session. The text is a
     /// [`HeldSession`], parsed only when it is needed.
     Hold(Box<str>, Box<RawValue>),
@@ -86,10 +86,10 @@ pub enum Message {
     Done,
 }
 
-impl Message {
+impl KeeperMessage {
     /// Builds the message that a session exists upstream.
-    pub fn hold(key: &str, session: &HeldSession) -> io::Result<Message> {
-        Ok(Message::Hold(key.into(), serde_json::value::to_raw_value(session)?))
+    pub fn hold(key: &str, session: &HeldSession) -> io::Result<KeeperMessage> {
+        Ok(KeeperMessage::Hold(key.into(), serde_json::value::to_raw_value(session)?))
     }
 }
 
@@ -276,7 +276,7 @@ impl Keeper {
 
     /// Sends a message without waiting. After success the message is in the keeper's socket, even if this process dies
     /// at once. Returns `WouldBlock` if the socket is full because the keeper is slow or stopped.
-    pub fn tell(&self, message: &Message) -> io::Result<()> {
+    pub fn tell(&self, message: &KeeperMessage) -> io::Result<()> {
         let bytes = serde_json::to_vec(message)?;
         rustix::net::send(&self.control, &bytes, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)?;
         Ok(())
@@ -296,7 +296,7 @@ impl Keeper {
     /// Tells the keeper that nothing is left to do, and waits for its exit: in a container whose first process does not
     /// reap, it would stay a zombie. The wait has a timeout, because the keeper may be stopped.
     pub fn dismiss(mut self) {
-        let _ = self.tell(&Message::Done);
+        let _ = self.tell(&KeeperMessage::Done);
         self.wait_for_death();
         if !self.is_gone() {
             let _ = linux::kill_own_child(self.child.id() as i32);
@@ -331,9 +331,9 @@ mod tests {
         headers.append("x-two", HeaderValue::from_bytes(b"\xff\"").expect("a value"));
         let url = "http://h:1/mcp?key=hush".parse().expect("a url");
         let ticket = Ticket { url, session_id: "s-1".to_owned(), version: Some("2025-11-25".to_owned()), headers };
-        let text =
-            serde_json::to_vec(&Message::hold("k", &HeldSession::of("x", 5, &ticket)).expect("JSON")).expect("JSON");
-        let Ok(Message::Hold(key, session)) = serde_json::from_slice(&text) else {
+        let text = serde_json::to_vec(&KeeperMessage::hold("k", &HeldSession::of("x", 5, &ticket)).expect("JSON"))
+            .expect("JSON");
+        let Ok(KeeperMessage::Hold(key, session)) = serde_json::from_slice(&text) else {
             panic!("the message changed on the way")
         };
         let session: HeldSession = serde_json::from_str(session.get()).expect("a session");

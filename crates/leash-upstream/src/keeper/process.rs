@@ -20,7 +20,7 @@ use crate::client::Client;
 use crate::delete;
 use crate::delete::Deleted;
 use crate::sweep;
-use crate::sweep::{Sweep, Sweeper};
+use crate::sweep::{Sweep, SweptBy};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::receipt::{EndedBy, Reason, UpstreamEnd};
 use leash_tree::ledger::book::{Abandoned, Book, Entry};
@@ -40,13 +40,13 @@ pub const ENTRY_POINT: EntryPoint = EntryPoint { name: ROLE, run: |_| run() };
 
 /// Runs as the keeper of a connection or of a gateway. Returns when nothing is left to do.
 pub(crate) fn run() {
-    if let Some(driver) = Driver::prepare() {
+    if let Some(driver) = KeeperDriver::prepare() {
         driver.run();
     }
 }
 
 /// Waits for the events of a keeper and performs its effects; [`machine`](super::machine) decides.
-struct Driver {
+struct KeeperDriver {
     machine: Machine,
     control: OwnedFd,
     orders: Orders,
@@ -59,9 +59,9 @@ struct Driver {
     events: VecDeque<Event>,
 }
 
-impl Driver {
+impl KeeperDriver {
     /// Takes the inherited descriptors and the orders.
-    fn prepare() -> Option<Driver> {
+    fn prepare() -> Option<KeeperDriver> {
         linux::survive_file_size_limit();
         let _ = rustix::thread::set_name(c"keeper");
         let control = linux::inherited_fd(fds::CONTROL).ok()?;
@@ -82,7 +82,15 @@ impl Driver {
         drop(linux::listen(&keeper::SIGNALS).ok()?);
         let _ = rustix::process::setsid();
         spawn::let_go_of_stdio();
-        Some(Driver { machine: Machine::new(&orders), control, orders, lock, watches, door, events: VecDeque::new() })
+        Some(KeeperDriver {
+            machine: Machine::new(&orders),
+            control,
+            orders,
+            lock,
+            watches,
+            door,
+            events: VecDeque::new(),
+        })
     }
 
     fn run(mut self) {
@@ -251,7 +259,7 @@ fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
         receipts: &orders.receipts,
         known: &known,
         tell: &tell,
-        sweeper: Sweeper::Keeper,
+        sweeper: SweptBy::Keeper,
         reason,
     };
     runtime.block_on(sweep.end(vec![book]));
@@ -287,7 +295,7 @@ mod tests {
     use testkit::Scratch;
 
     /// The keeper of a book, without owners and without a handover socket.
-    fn keeper(places: &Places, book: &Book, terms: Option<Terms>, cover: Option<Cover>) -> Driver {
+    fn keeper(places: &Places, book: &Book, terms: Option<Terms>, cover: Option<Cover>) -> KeeperDriver {
         let orders = Orders {
             runtime_dir: places.runtime_dir.clone(),
             book: book.run().to_owned(),
@@ -299,7 +307,7 @@ mod tests {
         };
         let lock = book.lock().try_clone_to_owned().expect("a descriptor");
         let (machine, control) = (Machine::new(&orders), lock.try_clone().expect("a descriptor"));
-        Driver { machine, control, orders, lock, watches: vec![], door: None, events: VecDeque::new() }
+        KeeperDriver { machine, control, orders, lock, watches: vec![], door: None, events: VecDeque::new() }
     }
 
     /// Found by the chaos test: the first keeper was killed, and then leash as soon as there was another keeper.

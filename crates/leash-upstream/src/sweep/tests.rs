@@ -183,8 +183,8 @@ fn session_stays_in_the_book_if_the_receipt_needs_a_descriptor() {
 fn keeper_leaves_unreachable_and_denied_sessions_to_the_next_start() {
     let check = |how, status: Option<StatusCode>, known, expected| {
         let deleted = Deleted { how, status, tries: 1, why: None, cut_short: false };
-        assert_eq!(outcome(Sweeper::Keeper, known, &deleted), expected, "{deleted:?}");
-        assert_eq!(outcome(Sweeper::NextStart, known, &deleted), Outcome::Settled, "{deleted:?}");
+        assert_eq!(outcome(SweptBy::Keeper, known, &deleted), expected, "{deleted:?}");
+        assert_eq!(outcome(SweptBy::NextStart, known, &deleted), Outcome::Settled, "{deleted:?}");
     };
     for known in [true, false] {
         check(DeleteHow::Unreachable, None, known, Outcome::Unreachable);
@@ -213,7 +213,7 @@ fn keeper_deletes_with_the_credentials_it_was_told() {
         };
         let (client, places) = (Client::new(), ground.places());
         let (receipts, tell, reason) = (&*places.receipts, &|_| (), Reason::SupervisorKilled);
-        let sweep = Sweep { client: &client, receipts, known: &known, tell, sweeper: Sweeper::Keeper, reason };
+        let sweep = Sweep { client: &client, receipts, known: &known, tell, sweeper: SweptBy::Keeper, reason };
         sweep.end(Book::abandoned(&places.runtime_dir).expect("read")).await;
         let left = Book::abandoned(&places.runtime_dir).expect("read");
         assert_eq!(left.iter().flat_map(|book| &book.open).map(|entry| &*entry.id).collect::<Vec<_>>(), ["untold"]);

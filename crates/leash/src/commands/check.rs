@@ -11,7 +11,7 @@ use std::time::Duration;
 use leash_check::host::HostCheck;
 use leash_check::http::HttpCheck;
 use leash_check::stdio::StdioCheck;
-use leash_check::{CheckError, Report, Stop};
+use leash_check::{CheckError, Report, StopSignals};
 use leash_tree::places::Places;
 use leash_tree::tree::TreeError;
 use leash_tree::tree::supervisor::FirstLook;
@@ -37,7 +37,7 @@ pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
         None => None,
     };
     // Before anything is started: from here on, a signal stops the check and leaves nothing behind.
-    let checked = Stop::by_signal(first)
+    let checked = StopSignals::by_signal(first)
         .map_err(CheckError::Stage)
         .and_then(|stop| run(args, bearer, &stop, &mut |what| printer.progress("Checking", what)));
     match checked {
@@ -50,7 +50,7 @@ pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
 fn run(
     args: &Check,
     bearer: Option<String>,
-    stop: &Stop,
+    stop: &StopSignals,
     progress: &mut dyn FnMut(&str),
 ) -> Result<Report, CheckError> {
     let room = Room::new()?;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use leash_check::host::journal::{Happened, Journal, Part};
 use leash_check::host::stand_in::serve_stdio;
 use leash_check::http::{VISITOR_TOKEN, visit};
-use leash_check::{Stop, sit_down};
+use leash_check::{StopSignals, sit_down};
 use leash_tree::tree::supervisor::FirstLook;
 use rustix::time::Timespec;
 
@@ -78,7 +78,7 @@ fn seated(host: &[OsString]) -> u8 {
 /// Opens a session, reports its id, and exits. It must not exit earlier: Ctrl-C reaches every process of the terminal,
 /// and the check has to know the id to end the session.
 fn visitor(args: &Check, first: FirstLook) -> u8 {
-    let (Ok(_signals), Some(url)) = (Stop::by_signal(first), &args.url) else { return exit_code::LEASH_FAILED };
+    let (Ok(_signals), Some(url)) = (StopSignals::by_signal(first), &args.url) else { return exit_code::LEASH_FAILED };
     let token = std::env::var(VISITOR_TOKEN).ok();
     let tell = |session: &str| Printer::new(false).data(format_args!("{session}\n"));
     if visit(url, token.as_deref(), args.ready, tell) { exit_code::OK } else { exit_code::NOT_ALL }

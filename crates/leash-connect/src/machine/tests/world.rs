@@ -95,7 +95,7 @@ fn take<T>(values: &mut Vec<T>, which: usize) -> Option<T> {
 }
 
 impl World {
-    fn new(transport: Transport, revives: bool) -> World {
+    fn new(transport: UpstreamTransport, revives: bool) -> World {
         World {
             life: Life::new(transport, revives),
             newest: 0,
@@ -227,9 +227,9 @@ impl World {
     }
 }
 
-fn transports() -> impl Strategy<Value = Transport> {
-    let streamable = Transport::Streamable(endpoint());
-    prop_oneof![Just(Transport::Unknown), Just(streamable), Just(Transport::HttpSse(None))]
+fn transports() -> impl Strategy<Value = UpstreamTransport> {
+    let streamable = UpstreamTransport::Streamable(endpoint());
+    prop_oneof![Just(UpstreamTransport::Unknown), Just(streamable), Just(UpstreamTransport::HttpSse(None))]
 }
 
 proptest! {

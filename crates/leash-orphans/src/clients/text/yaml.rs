@@ -10,7 +10,7 @@ use super::{Member, Node, TextError, Value};
 
 /// Parses a text with one document. The parser skips a leading byte order mark.
 pub fn parse(text: &str) -> Result<Node, TextError> {
-    let mut events = Events { text, parser: Parser::new_from_str(text), end: 0 };
+    let mut events = YamlEvents { text, parser: Parser::new_from_str(text), end: 0 };
     let mut root = Node { span: 0..text.len(), value: Value::Map(Vec::new()) };
     let mut documents = 0;
     loop {
@@ -35,14 +35,14 @@ pub fn parse(text: &str) -> Result<Node, TextError> {
 type PlacedEvent<'a> = (Event<'a>, Range<usize>);
 
 /// The events of the parser, which become nodes.
-struct Events<'a> {
+struct YamlEvents<'a> {
     text: &'a str,
     parser: Parser<'a, StrInput<'a>>,
     /// The end of the last event.
     end: usize,
 }
 
-impl<'a> Events<'a> {
+impl<'a> YamlEvents<'a> {
     fn error(&self, at: usize, what: &str) -> TextError {
         TextError::at(self.text, at, what)
     }

@@ -5,7 +5,7 @@ use super::base;
 
 /// The program that a command line finally starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Program {
+pub(super) struct LaunchedProgram {
     /// A program, a script, a module or a package.
     pub(super) what: String,
     pub(super) by: Starter,
@@ -47,9 +47,9 @@ const SCRIPTS: [&str; 16] = [
 /// Packages that only run a script.
 const SCRIPT_RUNNERS: [&str; 7] = ["tsx", "ts-node", "nodemon", "vite-node", "node", "bun", "deno"];
 
-impl Program {
+impl LaunchedProgram {
     /// The program that these words start. `None` if there are no words.
-    pub(super) fn of(argv: &[String]) -> Option<Program> {
+    pub(super) fn of(argv: &[String]) -> Option<LaunchedProgram> {
         let mut words: Vec<String> = match argv {
             // npm writes over its arguments: "npm exec @scope/server /home" in one piece.
             [title] if title.contains(' ') => title.split_ascii_whitespace().map(str::to_owned).collect(),
@@ -81,7 +81,7 @@ impl Program {
     }
 
     /// True if both run modules of the same virtual environment, which does not depend on the directory.
-    pub(super) fn shares_environment(&self, other: &Program) -> bool {
+    pub(super) fn shares_environment(&self, other: &LaunchedProgram) -> bool {
         const SYSTEM: [&str; 3] = ["/usr/bin/", "/usr/local/bin/", "/bin/"];
         let own = |path: &&String| path.starts_with('/') && !SYSTEM.iter().any(|dir| path.starts_with(dir));
         self.by == Starter::Module
@@ -155,7 +155,7 @@ fn simple_words(text: &str) -> Option<Vec<String>> {
 }
 
 /// The program that an interpreter or a package runner is told to start.
-fn interpret(program: &str, rest: &[&str]) -> Option<Program> {
+fn interpret(program: &str, rest: &[&str]) -> Option<LaunchedProgram> {
     match (base(program), rest) {
         ("npx" | "bunx" | "pnpx" | "uvx", rest) => runner(rest),
         ("npm", ["exec" | "x", rest @ ..]) | ("pnpm" | "yarn", ["dlx", rest @ ..]) => runner(rest),
@@ -191,7 +191,7 @@ const WITH_VALUE: [&str; 10] = [
 ];
 
 /// The package a runner is told to run.
-fn runner(words: &[&str]) -> Option<Program> {
+fn runner(words: &[&str]) -> Option<LaunchedProgram> {
     let at = first_operand(words, &WITH_VALUE)?;
     match words.get(at..)? {
         [program, rest @ ..] if SCRIPT_RUNNERS.contains(program) => interpret(program, rest),
@@ -200,7 +200,7 @@ fn runner(words: &[&str]) -> Option<Program> {
 }
 
 /// `uv [OPTIONS] run [OPTIONS] WHAT` and `uv [OPTIONS] tool run PACKAGE`.
-fn uv(words: &[&str]) -> Option<Program> {
+fn uv(words: &[&str]) -> Option<LaunchedProgram> {
     let at = first_operand(words, &WITH_VALUE)?;
     let (before, command) = words.split_at(at);
     match command {
@@ -218,11 +218,11 @@ fn uv(words: &[&str]) -> Option<Program> {
                     launch(what, 0, Starter::Interpreter)
                 }
                 (None, Some(what)) => {
-                    launch(what, 0, Starter::Runner).map(|found| Program { of_project: true, ..found })
+                    launch(what, 0, Starter::Runner).map(|found| LaunchedProgram { of_project: true, ..found })
                 }
                 (None, None) => None,
             };
-            found.map(|found| Program { directory, ..found })
+            found.map(|found| LaunchedProgram { directory, ..found })
         }
         _ => None,
     }
@@ -235,7 +235,7 @@ fn directory(options: &[&str]) -> Option<String> {
     value.or_else(|| options.iter().find_map(|word| word.strip_prefix("--directory="))).map(str::to_owned)
 }
 
-fn script(words: &[&str], with_value: &[&str]) -> Option<Program> {
+fn script(words: &[&str], with_value: &[&str]) -> Option<LaunchedProgram> {
     let words = if words.first() == Some(&"run") { &words[1..] } else { words };
     if words.iter().any(|word| matches!(*word, "-e" | "--eval" | "-p" | "--print")) {
         return None;
@@ -243,14 +243,14 @@ fn script(words: &[&str], with_value: &[&str]) -> Option<Program> {
     launch(words, first_operand(words, with_value)?, Starter::Interpreter)
 }
 
-fn python(program: &str, words: &[&str]) -> Option<Program> {
+fn python(program: &str, words: &[&str]) -> Option<LaunchedProgram> {
     let mut at = 0;
     loop {
         match *words.get(at)? {
             "-c" => return None,
             "-m" => {
                 let found = launch(words, at + 1, Starter::Module)?;
-                return Some(Program { interpreter: Some(program.to_owned()), ..found });
+                return Some(LaunchedProgram { interpreter: Some(program.to_owned()), ..found });
             }
             "-W" | "-X" => at += 2,
             option if option.starts_with('-') => at += 1,
@@ -259,10 +259,10 @@ fn python(program: &str, words: &[&str]) -> Option<Program> {
     }
 }
 
-fn launch(words: &[&str], at: usize, by: Starter) -> Option<Program> {
+fn launch(words: &[&str], at: usize, by: Starter) -> Option<LaunchedProgram> {
     let what = (*words.get(at)?).to_owned();
     let args = words[at + 1..].iter().map(|word| (*word).to_owned()).collect();
-    Some(Program { what, by, args, directory: None, interpreter: None, of_project: false })
+    Some(LaunchedProgram { what, by, args, directory: None, interpreter: None, of_project: false })
 }
 
 /// The first word that is neither an option nor an option's value.

@@ -32,7 +32,7 @@ fn hold(key: &str, stays: bool) -> Event {
         revival: None,
     };
     let session = HeldSession::stream("x", 5, &"http://h/mcp".parse().expect("an address"));
-    Event::Message(Message::hold(key, &session.staying(stays.then_some(stay))).expect("JSON"))
+    Event::Message(KeeperMessage::hold(key, &session.staying(stays.then_some(stay))).expect("JSON"))
 }
 
 fn owner_gone() -> Event {
@@ -58,7 +58,7 @@ fn reached(state: char) -> Machine {
     let history = match state {
         'W' => vec![],
         'L' => vec![owner_gone()],
-        'P' => vec![Event::Message(Message::Ending)],
+        'P' => vec![Event::Message(KeeperMessage::Ending)],
         'K' => vec![Event::ProcessGone],
         'O' => vec![Event::ProcessGone, cover(true)],
         'E' => vec![Event::ProcessGone, cover(true), Event::Blind],
@@ -88,8 +88,8 @@ fn effects(from: char, to: char) -> Vec<Effect> {
 fn every_state_and_event_has_a_decision() {
     let columns: [fn() -> Event; 12] = [
         || hold("b", true),
-        || Event::Message(Message::Ending),
-        || Event::Message(Message::Done),
+        || Event::Message(KeeperMessage::Ending),
+        || Event::Message(KeeperMessage::Done),
         || Event::ProcessGone,
         owner_gone,
         || Event::Blind,
@@ -127,7 +127,7 @@ fn killed_process_is_the_reason_even_if_an_owner_is_gone() {
         (vec![owner_gone(), Event::ProcessGone], true),
         (vec![Event::Blind, Event::ProcessGone], true),
         // A connection that dies while it ends its session was killed, too.
-        (vec![Event::Message(Message::Ending), Event::ProcessGone], false),
+        (vec![Event::Message(KeeperMessage::Ending), Event::ProcessGone], false),
     ] {
         let mut keeper = machine(is_gateway, None);
         history.into_iter().for_each(|event| drop(keeper.apply(event, at(0))));
@@ -175,9 +175,9 @@ fn messages_decide_what_is_held() {
     for key in ["a", "b", "a"] {
         keeper.apply(hold(key, false), at(0));
     }
-    keeper.apply(Event::Message(Message::Ended("b".into(), None)), at(0));
+    keeper.apply(Event::Message(KeeperMessage::Ended("b".into(), None)), at(0));
     assert_eq!(held(&keeper), ["a".to_owned()].into());
-    keeper.apply(Event::Message(Message::Anew), at(0));
+    keeper.apply(Event::Message(KeeperMessage::Anew), at(0));
     assert!(keeper.held.is_empty());
 }
 
@@ -242,16 +242,16 @@ impl World {
             }
             Step::Close(key) if talks && self.open.remove(&key) => {
                 self.book.remove(&key);
-                self.feed(Event::Message(Message::Ended(key.to_string().into(), None)));
+                self.feed(Event::Message(KeeperMessage::Ended(key.to_string().into(), None)));
             }
             Step::Retell if talks => {
-                self.feed(Event::Message(Message::Anew));
+                self.feed(Event::Message(KeeperMessage::Anew));
                 self.open.clone().iter().for_each(|key| self.feed(hold(&key.to_string(), true)));
             }
-            Step::BeginEnd if talks => self.feed(Event::Message(Message::Ending)),
+            Step::BeginEnd if talks => self.feed(Event::Message(KeeperMessage::Ending)),
             Step::Leave if talks && self.open.is_subset(&self.book) => {
                 self.is_left = true;
-                self.feed(Event::Message(Message::Done));
+                self.feed(Event::Message(KeeperMessage::Done));
             }
             Step::Stop => self.is_stopped = true,
             Step::Kill if self.is_alive => {
