@@ -6,8 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::CheckError;
 use leash_tree::platform::linux;
-use leash_tree::tree::supervisor;
-use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::supervisor::{self, FirstLook};
 use leash_tree::tree::warden;
 
 /// The request to stop a check. Every wait of a check also waits for this.

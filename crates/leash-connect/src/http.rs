@@ -13,8 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::response::{Refusal, ResponseKind};
 use leash_model::limits;
-use leash_upstream::client;
-use leash_upstream::client::{Connector, Pool, PoolSettings, UpstreamError};
+use leash_upstream::client::{self, Connector, Pool, PoolSettings, UpstreamError};
 use leash_upstream::heap::HeapTrimmer;
 
 /// The HTTP client of `connect`. Unlike the gateway's client, it tells when a body is handed over, and it has no timer

@@ -11,10 +11,9 @@ use crate::event_stream::{EventStream, ResumePoint, StreamItem};
 use crate::exchange::{Exchange, Outcome};
 use crate::http::HttpRequest;
 use crate::machine::{Event, UpstreamTransport};
-use crate::post;
-use crate::receive;
 use crate::response::{RequestFailure, ResponseKind};
 use crate::upstream_sessions::UpstreamSession;
+use crate::{post, receive};
 use leash_model::limits;
 use leash_upstream::client;
 

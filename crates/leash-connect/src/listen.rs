@@ -8,8 +8,7 @@ use tokio_util::sync::CancellationToken;
 use crate::backoff::BackOff;
 use crate::connection::Connection;
 use crate::event_stream::ResumePoint;
-use crate::get_stream;
-use crate::get_stream::Unavailable;
+use crate::get_stream::{self, Unavailable};
 use crate::receive;
 
 /// Starts a listener for the session in use and stops the previous listener.

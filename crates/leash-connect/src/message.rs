@@ -5,8 +5,7 @@ use hyper::Method;
 use serde_json::value::RawValue;
 
 use leash_protocol::envelope::{Envelope, IdKey, Kind, Malformed, Message};
-use leash_protocol::era;
-use leash_protocol::era::Era;
+use leash_protocol::era::{self, Era};
 
 /// One line on its way upstream. The line itself is never changed.
 #[derive(Clone, Debug)]

@@ -11,8 +11,7 @@ use tokio::io::unix::AsyncFd;
 
 use leash_model::owner::Owner;
 use leash_model::receipt::Reason;
-use leash_tree::owner;
-use leash_tree::owner::Watch;
+use leash_tree::owner::{self, Watch};
 use leash_tree::platform::linux;
 use leash_tree::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
 

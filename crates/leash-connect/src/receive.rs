@@ -7,11 +7,9 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
 use crate::backoff::BackOff;
 use crate::connection::Connection;
-use crate::event_stream;
-use crate::event_stream::{EventStream, ResumePoint, StreamItem};
+use crate::event_stream::{self, EventStream, ResumePoint, StreamItem};
 use crate::exchange::{Exchange, Outcome};
-use crate::get_stream;
-use crate::get_stream::Unavailable;
+use crate::get_stream::{self, Unavailable};
 use crate::http::HttpResponse;
 use crate::notices::Warning;
 use crate::response::{RequestFailure, ResponseKind, one_line};

@@ -17,10 +17,8 @@ use crate::pipe::{HostInput, HostQueue, StdoutClosed};
 use crate::process_events::{ProcessEvent, ProcessEvents};
 use crate::response::RequestFailure;
 use crate::upstream_sessions::UpstreamSessions;
-use crate::{ConnectError, ConnectSettings, Ended, TransportChoice};
-use crate::{revive, send};
-use leash_model::clock;
-use leash_model::clock::Moment;
+use crate::{ConnectError, ConnectSettings, Ended, TransportChoice, revive, send};
+use leash_model::clock::{self, Moment};
 use leash_model::owner::Owner;
 use leash_model::receipt::Reason;
 use leash_model::{id, limits};
@@ -31,15 +29,12 @@ use leash_tree::owner;
 use leash_tree::places::Places;
 use leash_tree::platform::linux;
 use leash_tree::platform::proc::Proc;
-use leash_tree::tree::supervisor;
-use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::supervisor::{self, FirstLook};
 use leash_upstream::client::Client;
-use leash_upstream::delete;
-use leash_upstream::keeper;
 use leash_upstream::keeper::terms::Terms;
 use leash_upstream::notice::Notice;
-use leash_upstream::sweep;
-use leash_upstream::sweep::Known;
+use leash_upstream::sweep::{self, Known};
+use leash_upstream::{delete, keeper};
 
 /// Runs a connection to its end. It blocks, and uses the process's signals, stdin and stdout.
 pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<Ended, ConnectError> {

@@ -8,8 +8,7 @@ use std::rc::{Rc, Weak};
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName};
 
-use leash_tree::owner::peer;
-use leash_tree::owner::peer::{Lookup, PeerSocket};
+use leash_tree::owner::peer::{self, Lookup, PeerSocket};
 
 /// One TCP connection of a client.
 pub(crate) struct Connection {

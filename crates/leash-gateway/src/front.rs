@@ -10,15 +10,12 @@ use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode, Uri};
 
-use super::admission;
-use super::admission::Door;
+use super::admission::{self, Door};
 use super::budget::{Bounds, Client, Full, Share};
 use super::call::Call;
 use super::connection::{Connection, Owed};
-use super::control;
-use super::control::{Job, To};
-use super::respond;
-use super::respond::Answer;
+use super::control::{self, Job, To};
+use super::respond::{self, Answer};
 use super::{guard, metrics_page, stdio};
 use crate::config::{Settings, Target};
 use crate::control::Jobs;

@@ -15,11 +15,9 @@ pub mod watch;
 
 use crate::judge::verdict::{Finding, Role, Verdict};
 use crate::scan;
-use crate::scan::belongings;
-use crate::scan::belongings::Belongings;
+use crate::scan::belongings::{self, Belongings};
 use kin::{Claim, Kin, ProcessTraits};
-use leash_model::clock;
-use leash_model::clock::{Moment, timeout_until};
+use leash_model::clock::{self, Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_model::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
 use leash_model::{id, limits};

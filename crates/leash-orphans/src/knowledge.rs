@@ -6,8 +6,7 @@ use std::fs;
 
 pub mod identify;
 
-use crate::clients;
-use crate::clients::Client;
+use crate::clients::{self, Client};
 use leash_model::identity::Identity;
 use leash_model::receipt::Receipt;
 use leash_model::record::Record;

@@ -9,8 +9,7 @@ use serde_json::Value;
 
 use super::envelope::{Envelope, IdKey, Kind, Malformed, Message, Splice};
 use super::frame::{Line, Lines};
-use super::sse;
-use super::sse::{Event, Splitter, TooLarge};
+use super::sse::{self, Event, Splitter, TooLarge};
 
 /// The events of a stream are the same however it is cut, no byte is lost, and their fields are those of the standard.
 pub fn sse_splitter(bytes: &[u8]) {

@@ -12,8 +12,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Number, Value};
 
 use crate::envelope::{Envelope, Kind, Message};
-use crate::headers;
-use crate::headers::{METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
+use crate::headers::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
 
 /// Most tools whose arguments are repeated as headers: far more than any server has.
 const TOOLS: usize = 1024;

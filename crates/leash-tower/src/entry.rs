@@ -9,8 +9,7 @@ use super::registry::{Refusal, Registry};
 use super::release::{Deleted, Ended, Release};
 use super::ticket::Ticket;
 use leash_model::client_session::{Effect, Event, Life};
-use leash_model::clock;
-use leash_model::clock::Moment;
+use leash_model::clock::{self, Moment};
 use leash_model::receipt::{DeleteHow, Reason};
 
 /// The state that the sessions of a guard share.

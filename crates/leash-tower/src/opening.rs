@@ -7,15 +7,13 @@ use hyper::body::Body;
 use hyper::{Request, Response};
 use tokio::sync::oneshot;
 
-use super::answer;
 use super::entry::{Entry, Flight, Opened, Shared};
 use super::guardable::Guardable;
 use super::registry::Refusal;
-use super::release;
 use super::request_body::RequestBody;
 use super::response_body::GuardedBody;
-use super::sweeper;
 use super::ticket::Ticket;
+use super::{answer, release, sweeper};
 use leash_model::receipt::Reason;
 use leash_protocol::headers::SESSION_ID;
 

@@ -9,14 +9,12 @@ use hyper::body::Body;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tower_service::Service;
 
-use super::answer;
 use super::entry::{Entry, Shared};
 use super::guardable::Guardable;
-use super::opening;
-use super::release;
 use super::request_body::RequestBody;
 use super::response_body::GuardedBody;
 use super::ticket::Ticket;
+use super::{answer, opening, release};
 use leash_model::receipt::Reason;
 use leash_protocol::era;
 use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};

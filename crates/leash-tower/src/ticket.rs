@@ -7,8 +7,7 @@ use hyper::{HeaderMap, Method, Request, Uri, Version};
 
 use super::request_body::RequestBody;
 use leash_protocol::era;
-use leash_protocol::headers;
-use leash_protocol::headers::{LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
+use leash_protocol::headers::{self, LAST_EVENT_ID, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION, SESSION_ID};
 
 /// Headers that stay valid for later requests even if a client does not repeat them.
 const LASTING: [HeaderName; 4] = [PROTOCOL_VERSION, header::AUTHORIZATION, header::COOKIE, header::PROXY_AUTHORIZATION];

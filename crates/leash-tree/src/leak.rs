@@ -19,9 +19,8 @@
 //! - A daemon (forked twice) is not a descendant any more and is not seen, unless the test is a subreaper.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::fs;
 use std::time::Duration;
+use std::{fmt, fs};
 
 use rustix::time::Timespec;
 use thiserror::Error;

@@ -25,9 +25,9 @@
 
 use std::io;
 
-use ::rmcp::RoleClient;
-use ::rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
-use ::rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::RoleClient;
+use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
+use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::places::Places;

@@ -2,12 +2,11 @@
 
 mod pool;
 
-use std::fmt;
-use std::io;
 use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::{fmt, io};
 
 use bytes::Bytes;
 use http_body_util::Full;

@@ -11,8 +11,7 @@ use hyper::{HeaderMap, Uri};
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
 
-use super::delete;
-use super::delete::{Deleted, Ticket};
+use super::delete::{self, Deleted, Ticket};
 use super::notice::Notice;
 use crate::client::Client;
 use leash_model::clock::Moment;

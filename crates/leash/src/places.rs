@@ -1,9 +1,8 @@
 //! The directories of leash, decided once from the environment.
 
-use std::env;
-use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
+use std::{env, fs};
 
 use leash_orphans::clients::Roots;
 use leash_tree::places::Places;

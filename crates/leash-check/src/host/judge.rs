@@ -5,12 +5,10 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::journal;
-use super::journal::{Happened, JournalEntry, Part};
+use super::journal::{self, Happened, JournalEntry, Part};
 use crate::report::{Observation, Row, fail, pass, skip, warn};
 use crate::rule;
-use crate::survivor;
-use crate::survivor::Survivor;
+use crate::survivor::{self, Survivor};
 use leash_model::duration;
 
 /// The way in which a host is ended.

@@ -7,8 +7,7 @@ use super::plan::{ExitRequest, PLAN, Probe, Stage};
 use super::talk::Handshake;
 use crate::report::{Observation, Row, fail, pass, skip};
 use crate::rule;
-use crate::survivor;
-use crate::survivor::Survivor;
+use crate::survivor::{self, Survivor};
 use leash_model::duration;
 use leash_model::receipt::{Exit, signal_name};
 

@@ -1,7 +1,6 @@
 //! The steps of the test of a stdio server, in order.
 
-use crate::rule;
-use crate::rule::Rule;
+use crate::rule::{self, Rule};
 
 /// The moment at which the server is asked to exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use hyper::{StatusCode, Uri};
 use super::Connection;
 use crate::machine::{Effect, Event, Gone, Life, SessionNumber, State, UpstreamTransport};
 use crate::response::RequestFailure;
-use leash_upstream::delete;
-use leash_upstream::delete::Deleted;
+use leash_upstream::delete::{self, Deleted};
 use leash_upstream::notice::Notice;
 
 impl Connection {

@@ -5,8 +5,7 @@ use super::json::{Field, Reader};
 use super::settings::{CommandLine, KeepAlive, OwnerPolicy, Policy};
 use leash_model::containment::{Containment, Wish};
 use leash_model::limits;
-use leash_tree::contain;
-use leash_tree::contain::Situation;
+use leash_tree::contain::{self, Situation};
 
 /// The terms read so far: the defaults, overridden by the top level, overridden by the server.
 #[derive(Clone, Default)]

@@ -12,12 +12,10 @@ use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::super::respond;
-use super::super::respond::Answer;
+use super::super::respond::{self, Answer};
 use super::view::EventView;
-use leash_model::clock;
-use leash_model::limits;
 use leash_model::receipt::Receipt;
+use leash_model::{clock, limits};
 use leash_protocol::sse;
 use leash_upstream::body::{Body, BodyError};
 

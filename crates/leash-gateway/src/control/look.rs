@@ -4,16 +4,14 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::job;
-use super::job::Job;
+use super::job::{self, Job};
 use super::jobs::Jobs;
 use super::view::{HoldingView, KindView, OwnerView, ServerView, SessionView, StateView};
 use crate::config::Target;
 use crate::control::job_machine::State;
 use crate::guard;
 use crate::state::server::Server;
-use leash_model::clock;
-use leash_model::clock::Moment;
+use leash_model::clock::{self, Moment};
 use leash_model::receipt::Receipt;
 use leash_tree::blocking;
 use leash_tree::ledger::store::Store;

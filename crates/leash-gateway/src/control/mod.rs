@@ -32,8 +32,7 @@ use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use hyper::{HeaderMap, Request, StatusCode};
 use serde::Serialize;
 
-use super::respond;
-use super::respond::Answer;
+use super::respond::{self, Answer};
 use crate::config::lease_request;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};

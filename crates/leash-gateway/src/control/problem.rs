@@ -6,8 +6,7 @@ use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::super::admission::Refusal;
-use super::super::respond;
-use super::super::respond::Answer;
+use super::super::respond::{self, Answer};
 use crate::config::{Fault, Misread};
 
 /// A problem, in the format of RFC 9457.

@@ -7,10 +7,8 @@ use std::rc::Rc;
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
-use super::super::control_client;
-use super::super::listen;
-use super::entry;
-use super::entry::Gate;
+use super::super::{control_client, listen};
+use super::entry::{self, Gate};
 use super::socket::Claim;
 use super::{Control, ControlSocket};
 use crate::control::Jobs;

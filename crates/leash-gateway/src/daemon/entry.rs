@@ -11,8 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
 use super::super::admission::Door;
-use super::super::control;
-use super::super::control::Problem;
+use super::super::control::{self, Problem};
 use super::super::listen;
 use super::super::metrics::add;
 use super::super::respond::Answer;

@@ -14,8 +14,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::error::ControlError;
 use leash_model::limits;
-use leash_tree::ledger::store;
-use leash_tree::ledger::store::StoreError;
+use leash_tree::ledger::store::{self, StoreError};
 use leash_tree::platform::private_file;
 
 /// Only the owner may connect.

@@ -13,8 +13,7 @@ use serde_json::value::RawValue;
 use crate::state::server::Server;
 use leash_model::limits;
 use leash_protocol::envelope::{IdKey, Kind, Message, codes, error_body};
-use leash_protocol::sse;
-use leash_protocol::sse::Splitter;
+use leash_protocol::sse::{self, Splitter};
 
 /// The unanswered requests of one session.
 pub(super) struct Unanswered {

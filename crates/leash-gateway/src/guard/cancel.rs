@@ -6,9 +6,8 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::asked::Unanswered;
-use super::holding::Upstream;
-use super::revive;
-use super::{holding, token};
+use super::holding::{self, Upstream};
+use super::{revive, token};
 use crate::call::Call;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;

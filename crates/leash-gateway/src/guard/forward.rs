@@ -10,14 +10,11 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use serde_json::value::RawValue;
 
 use super::Asked;
-use super::holding;
-use super::holding::{Found, Upstream};
+use super::holding::{self, Found, Upstream};
 use super::stream::{Passing, Until};
 use crate::call::Call;
-use crate::config;
-use crate::config::Target;
-use crate::respond;
-use crate::respond::Answer;
+use crate::config::{self, Target};
+use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session::Session;

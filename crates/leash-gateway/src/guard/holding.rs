@@ -22,17 +22,14 @@ use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session::{Session, Start};
 use leash_model::client_session::Life;
-use leash_model::clock;
-use leash_model::clock::Moment;
-use leash_model::id;
-use leash_model::limits;
+use leash_model::clock::{self, Moment};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
+use leash_model::{id, limits};
 use leash_protocol::headers;
 use leash_tree::ledger::book::Entry;
 use leash_tree::ledger::receipts;
 use leash_upstream::address::Transport;
-use leash_upstream::delete;
-use leash_upstream::delete::{Deleted, Ticket};
+use leash_upstream::delete::{self, Deleted, Ticket};
 use leash_upstream::keeper::{Headers, HeldSession, Stay};
 
 /// A session at an upstream server.

@@ -6,14 +6,12 @@ use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Method, Response, StatusCode};
 
-use super::holding;
-use super::holding::Upstream;
+use super::holding::{self, Upstream};
 use super::listen::Listening;
 use super::stream::Until;
 use super::{Asked, forward, revive};
 use crate::call::Call;
-use crate::respond;
-use crate::respond::Answer;
+use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::session::{InFlight, Session};
 use leash_model::receipt::Reason;

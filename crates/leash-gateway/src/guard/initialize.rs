@@ -7,15 +7,13 @@ use hyper::{Response, StatusCode};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::holding;
-use super::holding::{Found, Upstream};
+use super::holding::{self, Found, Upstream};
 use super::opening::Opening;
 use super::revive::Revival;
 use super::stream::Until;
 use super::{Asked, forward, in_session};
 use crate::call::Call;
-use crate::respond;
-use crate::respond::Answer;
+use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session::Session;

@@ -14,8 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::holding;
 use super::stream::{Boundary, Cut, Until, passed};
-use crate::keep_alive;
-use crate::keep_alive::{Due, Known};
+use crate::keep_alive::{self, Due, Known};
 use crate::metrics::Counters;
 use crate::state::session::Session;
 use leash_model::limits;

@@ -26,8 +26,7 @@ use std::rc::Rc;
 use hyper::{Method, StatusCode};
 use serde_json::value::RawValue;
 
-use super::respond;
-use super::respond::Answer;
+use super::respond::{self, Answer};
 use crate::call::Call;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
@@ -35,8 +34,7 @@ use crate::state::session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Kind, Malformed, Message};
-use leash_protocol::era;
-use leash_protocol::era::Era;
+use leash_protocol::era::{self, Era};
 use leash_protocol::headers;
 
 pub(crate) use cancel::{Cancellation, abort_unanswered, cancellation, upstreams};

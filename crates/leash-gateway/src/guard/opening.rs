@@ -9,9 +9,8 @@ use hyper::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::header::CONTENT_ENCODING;
 
-use super::forward;
-use super::holding;
 use super::stream::{Cut, Until, passed};
+use super::{forward, holding};
 use crate::metrics::Counters;
 use crate::state::gateway::Gateway;
 use crate::state::session::{InFlight, Session};

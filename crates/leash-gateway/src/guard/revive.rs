@@ -12,8 +12,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use tokio::sync::Notify;
 
 use super::forward;
-use super::holding;
-use super::holding::Upstream;
+use super::holding::{self, Upstream};
 use super::opening::{Reader, Word};
 use crate::state::gateway::Gateway;
 use crate::state::session::Session;

@@ -11,23 +11,19 @@ use hyper::body::{Body as HttpBody, Frame, Incoming};
 use hyper::{Method, Response, StatusCode, Uri};
 
 use super::asked::Ear;
-use super::holding;
-use super::holding::Upstream;
+use super::holding::{self, Upstream};
 use super::listen::Listening;
 use super::stream::{Boundary, Until};
 use super::{Asked, forward};
 use crate::call::Call;
-use crate::respond;
-use crate::respond::Answer;
+use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use crate::state::session;
-use crate::state::session::Session;
+use crate::state::session::{self, Session};
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::codes;
-use leash_protocol::sse;
-use leash_protocol::sse::Splitter;
+use leash_protocol::sse::{self, Splitter};
 use leash_upstream::body::{Body, BodyError};
 use leash_upstream::client;
 

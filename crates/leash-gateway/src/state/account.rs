@@ -4,9 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 
-use leash_model::id;
-use leash_model::limits;
 use leash_model::receipt::{Holding, Receipt};
+use leash_model::{id, limits};
 
 /// A job as its servers see it.
 pub(crate) struct Account {

@@ -18,8 +18,7 @@ use super::session::Session;
 use crate::config::Settings;
 use leash_model::clock::Moment;
 use leash_model::limits;
-use leash_tree::platform::linux;
-use leash_tree::platform::linux::AsyncPidfd;
+use leash_tree::platform::linux::{self, AsyncPidfd};
 use leash_upstream::keeper::{HeldSession, Keeper, KeeperMessage, Orders, handover};
 
 /// The keeper of a gateway, and the sessions that it must know.

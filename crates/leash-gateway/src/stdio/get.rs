@@ -4,8 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::super::respond;
-use super::super::respond::Answer;
+use super::super::respond::{self, Answer};
 use super::events::Events;
 use super::log::{GET, StreamId};
 use super::post;

@@ -30,18 +30,15 @@ use std::rc::Rc;
 
 use hyper::{HeaderMap, Method, StatusCode};
 
-use super::respond;
-use super::respond::Answer;
+use super::respond::{self, Answer};
 use crate::call::Call;
 use crate::state::backend::SharedTrees;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use crate::state::session;
-use crate::state::session::Session;
+use crate::state::session::{self, Session};
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Kind, Message};
-use leash_protocol::era;
-use leash_protocol::era::Era;
+use leash_protocol::era::{self, Era};
 use leash_protocol::headers;
 
 use bridge::Bridge;

@@ -9,11 +9,9 @@ use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use tokio::sync::oneshot;
 
-use super::super::respond;
-use super::super::respond::Answer;
+use super::super::respond::{self, Answer};
 use super::bridge::Bridge;
-use super::child;
-use super::child::StartError;
+use super::child::{self, StartError};
 use super::events::Events;
 use super::reader::Reading;
 use super::switch::{First, Request};

@@ -5,8 +5,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 
-use super::super::respond;
-use super::super::respond::Answer;
+use super::super::respond::{self, Answer};
 use super::bridge::{Bridge, Refused};
 use super::events::Events;
 use super::output::Sink as _;

@@ -10,8 +10,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
-use super::child;
-use super::child::{Child, StartError, Started};
+use super::child::{self, Child, StartError, Started};
 use super::shared_trees;
 use crate::state::gateway::Gateway;
 use crate::state::server::{Occupied, Server};

@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::text;
-use super::text::{Node, Value};
+use super::text::{self, Node, Value};
 use super::{Client, ConfigFile, Note, Scope, Shape};
 
 /// A server that a configuration declares.

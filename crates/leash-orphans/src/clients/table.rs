@@ -1,7 +1,6 @@
 //! The table of clients. Every entry names its source; no entry is guessed from a name.
 
-use super::text::Format;
-use super::text::Format::{Json, Jsonc, Toml, Yaml};
+use super::text::Format::{self, Json, Jsonc, Toml, Yaml};
 use super::{Client, ConfigPlace, Host, Mark, Meaning, Package, PackageRegistry, Root, Scope, Shape};
 
 /// `{"mcpServers": {NAME: ...}}`, the map that most clients have.

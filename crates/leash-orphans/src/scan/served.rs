@@ -7,8 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::facts::Served;
-use leash_tree::owner::peer::table;
-use leash_tree::owner::peer::table::Entry;
+use leash_tree::owner::peer::table::{self, Entry};
 use leash_tree::platform::descriptors::{Descriptors, Link};
 
 /// The sockets of one network namespace, by inode with their owners.

@@ -10,8 +10,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::proc_dir;
-use super::proc_dir::is_dead;
+use super::proc_dir::{self, is_dead};
 use super::strangers::ProcEntry;
 use crate::facts::Process;
 use leash_tree::platform::proc::Proc;

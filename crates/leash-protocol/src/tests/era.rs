@@ -3,8 +3,7 @@
 use hyper::Method;
 
 use crate::envelope::Message;
-use crate::era;
-use crate::era::{Era, classify, is_legacy_version, is_modern_version};
+use crate::era::{self, Era, classify, is_legacy_version, is_modern_version};
 
 const CLAIM: &str = r#""params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}"#;
 

@@ -5,8 +5,9 @@ use hyper::header::{HeaderName, HeaderValue};
 use proptest::prelude::*;
 
 use crate::envelope::Message;
-use crate::headers;
-use crate::headers::{accepts, check_modern, is_hop_by_hop, is_json, mirrored, strip_hop_by_hop, valid_session_id};
+use crate::headers::{
+    self, accepts, check_modern, is_hop_by_hop, is_json, mirrored, strip_hop_by_hop, valid_session_id,
+};
 
 const BOTH: [&str; 2] = ["application/json", "text/event-stream"];
 

@@ -4,8 +4,7 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use serde_json::Value;
 
-use super::json;
-use super::json::Text;
+use super::json::{self, Text};
 use crate::envelope::{Envelope, IdKey, Kind, Message, Splice};
 use crate::fuzzing;
 

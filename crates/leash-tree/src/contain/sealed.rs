@@ -17,11 +17,9 @@ use rustix::mount::{MountFlags, MountPropagationFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::{Signal, WaitOptions};
 
-use crate::platform::linux;
-use crate::platform::linux::{CloneInto, Forked};
+use crate::platform::linux::{self, CloneInto, Forked};
 use crate::platform::proc::Proc;
-use crate::platform::spawn;
-use crate::platform::spawn::{Program, Report, SpawnError, Stage};
+use crate::platform::spawn::{self, Program, Report, SpawnError, Stage};
 use leash_model::receipt::Exit;
 
 /// A sealed tree as the keeper holds it.

@@ -19,8 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::journal::{Journal, Line, Pages, read, text_of};
-use super::store;
-use super::store::StoreError;
+use super::store::{self, StoreError};
 use crate::ledger::receipts::is_shortage;
 use crate::places::Places;
 use crate::platform::identity::{self, boot_id};

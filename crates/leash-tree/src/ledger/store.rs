@@ -18,8 +18,7 @@ use thiserror::Error;
 use crate::ledger::receipts::is_shortage;
 use crate::platform::identity::{boot_id, pid_namespace};
 use crate::platform::private_file;
-use leash_model::clock;
-use leash_model::clock::{Moment, timeout_until};
+use leash_model::clock::{self, Moment, timeout_until};
 use leash_model::limits;
 use leash_model::record::Record;
 

@@ -13,8 +13,7 @@ use leash_model::owner::{Owner, Role, Wish};
 use leash_model::receipt::Reason;
 
 use crate::platform::channel;
-use crate::platform::identity;
-use crate::platform::identity::Held;
+use crate::platform::identity::{self, Held};
 use crate::platform::linux::InheritedSignals;
 use crate::platform::proc::Proc;
 

@@ -10,8 +10,7 @@ use rustix::time::Timespec;
 
 use leash_model::identity::Identity;
 
-use super::proc;
-use super::proc::{Proc, Stat};
+use super::proc::{self, Proc, Stat};
 
 /// A process held by a pidfd: signals through it can never reach another process.
 #[derive(Debug)]

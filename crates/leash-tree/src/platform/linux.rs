@@ -3,9 +3,8 @@
 #![expect(unsafe_code, reason = "system calls without a safe wrapper; each has its SAFETY line")]
 
 use std::ffi::{CStr, CString};
-use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::ptr;
+use std::{io, ptr};
 
 use leash_model::receipt::Exit;
 use rustix::io::Errno;

@@ -1,10 +1,9 @@
 //! Finds the program to execute as execvp does, so that leash can explain a failure before it starts anything.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
 use rustix::fs::Access;
 use thiserror::Error;

@@ -10,8 +10,7 @@ use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
 use rustix::process::{Signal, getpid, getppid};
 
-use super::linux;
-use super::linux::{CloneInto, Forked, InheritedSignals};
+use super::linux::{self, CloneInto, Forked, InheritedSignals};
 
 /// The program to execute, ready for the system call.
 #[derive(Debug)]

@@ -10,8 +10,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::scripted;
-use crate::scripted::{Scripted, reply, status};
+use crate::scripted::{self, Scripted, reply, status};
 
 fn request(url: &str) -> Request<Full<Bytes>> {
     let mut request = Request::new(Full::from("body"));

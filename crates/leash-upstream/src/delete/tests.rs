@@ -5,8 +5,7 @@ use std::cell::Cell;
 use proptest::prelude::*;
 
 use super::*;
-use crate::scripted;
-use crate::scripted::{Scripted, reply, silence, status};
+use crate::scripted::{self, Scripted, reply, silence, status};
 
 proptest! {
     #[test]

@@ -32,10 +32,8 @@ use leash_model::owner::Owner;
 use leash_model::receipt::UpstreamEnd;
 use leash_tree::ledger::book::{Cover, Entry};
 use leash_tree::owner::Watch;
-use leash_tree::platform::channel;
-use leash_tree::platform::command;
-use leash_tree::platform::command::Launch;
-use leash_tree::platform::{identity, linux};
+use leash_tree::platform::command::{self, Launch};
+use leash_tree::platform::{channel, identity, linux};
 
 /// The numbers of the descriptors that a keeper inherits.
 mod fds {

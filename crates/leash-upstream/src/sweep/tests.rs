@@ -5,8 +5,7 @@ use std::cell::RefCell;
 use hyper::{Method, StatusCode};
 
 use super::*;
-use crate::scripted;
-use crate::scripted::{Scripted, reply, silence, status};
+use crate::scripted::{self, Scripted, reply, silence, status};
 use leash_model::receipt::DeleteHow;
 use testkit::Scratch;
 

@@ -4,19 +4,15 @@ use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
-use leash_orphans::adopt;
-use leash_orphans::adopt::diff;
 use leash_orphans::adopt::shelf::{Shelf, ShelfError};
-use leash_orphans::adopt::{AdoptPlan, Wish};
-use leash_orphans::clients;
-use leash_orphans::clients::{CLIENTS, Client, ConfigFile, Note, Scope};
+use leash_orphans::adopt::{self, AdoptPlan, Wish, diff};
+use leash_orphans::clients::{self, CLIENTS, Client, ConfigFile, Note, Scope};
 use serde_json::{Value, json};
 
 use crate::args::Adopt;
-use crate::exit_code;
 use crate::output::message::error_chain;
 use crate::output::printer::Printer;
-use crate::places;
+use crate::{exit_code, places};
 
 pub(crate) fn adopt(args: &Adopt) -> u8 {
     let printer = Printer::new(false);

@@ -2,15 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use leash_gateway::control_client;
-use leash_gateway::control_client::ControlClientError;
+use leash_gateway::control_client::{self, ControlClientError};
 use leash_tree::tree::supervisor::FirstLook;
 
 use super::connect;
 use crate::args::{Attach, Connect, SessionName, Target, Transport};
-use crate::exit_code;
 use crate::output::printer::Printer;
-use crate::places;
+use crate::{exit_code, places};
 
 pub(crate) fn attach(args: Attach, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);

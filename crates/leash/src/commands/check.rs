@@ -1,12 +1,10 @@
 //! `leash check`: the leak test kit.
 
-use std::env;
 use std::ffi::OsStr;
-use std::fs;
-use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use std::{env, fs, io};
 
 use leash_check::host::HostCheck;
 use leash_check::http::HttpCheck;
@@ -18,10 +16,9 @@ use leash_tree::tree::supervisor::FirstLook;
 
 use super::stand_in;
 use crate::args::Check;
-use crate::exit_code;
 use crate::output::check as output;
 use crate::output::printer::Printer;
-use crate::places;
+use crate::{exit_code, places};
 
 pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
     if let (Some(part), Some(journal)) = (args.part, &args.journal) {

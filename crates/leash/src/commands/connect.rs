@@ -12,9 +12,8 @@ use leash_upstream::address::{self, UpstreamError};
 
 use super::{run, serve};
 use crate::args::{Connect, Pair, SessionName, Transport};
-use crate::exit_code;
 use crate::output::printer::Printer;
-use crate::places;
+use crate::{exit_code, places};
 
 pub(crate) fn connect(args: Connect, first: FirstLook) -> u8 {
     connect_to(args, None, first)

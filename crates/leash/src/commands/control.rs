@@ -2,8 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use leash_gateway::control_client;
-use leash_gateway::control_client::ControlClientError;
+use leash_gateway::control_client::{self, ControlClientError};
 use leash_model::receipt::Receipt;
 use leash_tree::session::{Joined, Unfinished};
 use serde_json::Value;

@@ -9,11 +9,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args::Doctor;
-use crate::exit_code;
 use crate::output::message::error_chain;
 use crate::output::printer::Printer;
 use crate::output::table::table;
-use crate::places;
+use crate::{exit_code, places};
 
 /// The result of one check.
 #[derive(Debug, Serialize)]

@@ -4,8 +4,7 @@ use leash_model::receipt::Receipt;
 use leash_tree::ledger::book::{Book, Listed};
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
-use leash_tree::session;
-use leash_tree::session::{Ended, Ending, Target, Unfinished};
+use leash_tree::session::{self, Ended, Ending, Target, Unfinished};
 use serde_json::{Value, json};
 
 use super::choose::{self, Known, Word};
@@ -13,10 +12,9 @@ use super::control::Daemon;
 use super::hook::{self, Told};
 use super::{attach, ledger};
 use crate::args::{End, SessionName, Unresolved};
-use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
-use crate::places;
+use crate::{exit_code, places};
 
 const WHO_IS_THERE: &str = "`leash ps` lists the sessions that are alive, `leash history` those that ended";
 

@@ -6,11 +6,10 @@ use leash_tree::ledger::receipts;
 use serde_json::{Value, json};
 
 use crate::args::History;
-use crate::exit_code;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
 use crate::output::{escape, message};
-use crate::places;
+use crate::{exit_code, places};
 
 pub(crate) fn history(args: &History) -> u8 {
     let printer = Printer::new(false);

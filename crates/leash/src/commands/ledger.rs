@@ -2,9 +2,8 @@
 
 use leash_tree::ledger::store::Store;
 
-use crate::exit_code;
 use crate::output::printer::Printer;
-use crate::places;
+use crate::{exit_code, places};
 
 /// The ledger, if it exists. The error is an exit code; its message was printed.
 pub(crate) fn look(printer: Printer) -> Result<Option<Store>, u8> {

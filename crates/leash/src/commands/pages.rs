@@ -1,8 +1,7 @@
 //! `leash completions` and `leash man`: generated from the definition of the command line.
 
-use std::fs;
-use std::io;
 use std::path::Path;
+use std::{fs, io};
 
 use clap::CommandFactory as _;
 

@@ -6,8 +6,7 @@ use leash_model::clock;
 use leash_model::record::Record;
 use leash_tree::ledger::book::Book;
 use leash_tree::platform::proc::Proc;
-use leash_tree::session;
-use leash_tree::session::{Live, Member};
+use leash_tree::session::{self, Live, Member};
 use serde_json::json;
 
 use super::control::Daemon;
@@ -15,11 +14,10 @@ use super::groups::{Group, Part, groups, short_id};
 use super::unleashed::{self, Unleashed};
 use super::{attach, ledger};
 use crate::args::Ps;
-use crate::exit_code;
 use crate::output::escape::add;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
-use crate::places;
+use crate::{exit_code, places};
 
 pub(crate) fn ps(args: &Ps) -> u8 {
     let printer = Printer::new(false);

@@ -5,11 +5,8 @@ use std::path::Path;
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_model::receipt::Receipt;
-use leash_orphans::act;
-use leash_orphans::act::watch;
-use leash_orphans::act::{ReapOutcome, ReapTerms, Spared};
-use leash_orphans::scan::belongings;
-use leash_orphans::scan::belongings::Belongings;
+use leash_orphans::act::{self, ReapOutcome, ReapTerms, Spared, watch};
+use leash_orphans::scan::belongings::{self, Belongings};
 use leash_orphans::{Evidence, Finding, Policy, Verdict};
 use leash_tree::ledger::receipts;
 use rustix::time::Timespec;
@@ -17,12 +14,11 @@ use serde_json::json;
 
 use super::survey::Survey;
 use crate::args::Reap;
-use crate::exit_code;
 use crate::output::escape::add;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
 use crate::output::{evidence, message};
-use crate::places;
+use crate::{exit_code, places};
 
 pub(crate) fn reap(args: &Reap) -> u8 {
     let printer = Printer::new(false);

@@ -2,11 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use leash_orphans::adopt::AdoptError;
-use leash_orphans::adopt::diff;
-use leash_orphans::adopt::release;
-use leash_orphans::adopt::release::{ReleaseOutcome, Undo};
+use leash_orphans::adopt::release::{self, ReleaseOutcome, Undo};
 use leash_orphans::adopt::shelf::{Layer, Shelf, ShelfError};
+use leash_orphans::adopt::{AdoptError, diff};
 use leash_orphans::clients::places::read;
 use leash_orphans::clients::{Client, ConfigFile};
 use serde_json::{Value, json};

@@ -8,14 +8,12 @@ use leash_model::owner::Wish as OwnerWish;
 use leash_model::receipt::Receipt;
 use leash_tree::contain::caps::Caps;
 use leash_tree::tree::Spec;
-use leash_tree::tree::supervisor;
-use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::supervisor::{self, FirstLook};
 
 use crate::args::{Owner, Run, SessionName};
-use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
-use crate::places;
+use crate::{exit_code, places};
 
 pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);

@@ -1,12 +1,10 @@
 //! `leash serve`.
 
-use std::env;
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{env, fs};
 
-use leash_gateway::config;
 use leash_gateway::config::{
-    CommandLine, Here, KeepAlive, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target,
+    self, CommandLine, Here, KeepAlive, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target,
 };
 use leash_gateway::{ControlError, ControlListen, ControlSocket, ServeError, Serving, Source, Starter};
 use leash_tree::tree::supervisor::FirstLook;
@@ -14,10 +12,9 @@ use leash_upstream::address::{self, Transport};
 use leash_upstream::notice::Notice;
 
 use crate::args::{Control, LivesFor, Serve, Single, Speaks, Users};
-use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::Printer;
-use crate::places;
+use crate::{exit_code, places};
 
 pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);

@@ -3,19 +3,17 @@
 use std::path::PathBuf;
 
 use leash_model::receipt::Receipt;
-use leash_orphans::clients;
 use leash_orphans::knowledge::Leashed;
 use leash_orphans::scan::{Strangers, scan, scan_again};
-use leash_orphans::{Facts, Finding, Knowledge, Policy, judge};
+use leash_orphans::{Facts, Finding, Knowledge, Policy, clients, judge};
 use leash_tree::ledger::receipts;
 use leash_tree::ledger::store::{Store, is_of_this_place};
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::sweep::sweep;
 
 use super::ledger;
-use crate::exit_code;
 use crate::output::printer::Printer;
-use crate::places;
+use crate::{exit_code, places};
 
 /// The state that a scan needs.
 pub(super) struct Survey {

@@ -1,18 +1,15 @@
 //! The systemd user unit of `leash watch`.
 
-use std::env;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::{env, fs, io};
 
 use leash_model::duration;
 use leash_orphans::clients::Roots;
 
 use crate::args::Watch;
-use crate::exit_code;
 use crate::output::printer::Printer;
-use crate::places;
+use crate::{exit_code, places};
 
 /// The unit's name.
 const NAME: &str = "leash-watch.service";

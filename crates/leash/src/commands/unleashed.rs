@@ -1,8 +1,7 @@
 //! The servers that do not run under leash, for `leash ps`.
 
 use leash_model::identity::Identity;
-use leash_orphans::scan::belongings;
-use leash_orphans::scan::belongings::Belongings;
+use leash_orphans::scan::belongings::{self, Belongings};
 use leash_orphans::{Facts, Finding, Policy};
 use serde_json::{Value, json};
 

@@ -6,8 +6,7 @@ use std::time::Duration;
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_orphans::act::ReapTerms;
-use leash_orphans::act::watch;
-use leash_orphans::act::watch::WatchMemory;
+use leash_orphans::act::watch::{self, WatchMemory};
 use leash_orphans::scan::{Strangers, belongings};
 use leash_orphans::{Evidence, Finding, Verdict};
 use leash_tree::platform::identity::Held;
@@ -18,9 +17,8 @@ use super::survey::Survey;
 use super::{reap, unit};
 use crate::args::Watch;
 use crate::exit_code;
-use crate::output::evidence;
-use crate::output::message;
 use crate::output::printer::Printer;
+use crate::output::{evidence, message};
 
 /// The most hosts whose exit is watched; each costs a descriptor. The next scan notices the exit of further ones.
 const HOSTS: usize = 256;

@@ -3,10 +3,9 @@
 use rustix::process::Signal;
 use testkit::host::Manner;
 use testkit::leash::keeper;
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{check_gone, start};
 

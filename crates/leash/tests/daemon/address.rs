@@ -2,10 +2,9 @@
 
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, Reply};
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 const TOKEN: &str = "correct-horse";
 

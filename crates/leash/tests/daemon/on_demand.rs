@@ -4,11 +4,10 @@ use std::process::Stdio;
 
 use rustix::process::Signal;
 use serde_json::json;
-use testkit::or_skip;
-use testkit::process;
 use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::LIMIT;
+use testkit::{or_skip, process};
 
 use super::{Process, answering, ask, create, socket, stdio_server, wait_answering};
 

@@ -6,10 +6,9 @@ use std::os::unix::net::UnixListener;
 
 use rustix::process::Signal;
 use testkit::gateway::Gateway;
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{answering, ask, socket};
 

@@ -5,9 +5,8 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use leash_core::{Session, Spec};
-use testkit::or_skip;
 use testkit::scene::Scene;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{me, places};
 

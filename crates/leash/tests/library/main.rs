@@ -11,10 +11,9 @@ use std::time::Duration;
 use leash_core::receipt::{self, How, Reason};
 use leash_core::tree::TreeError;
 use leash_core::{Places, Spec, Tree};
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 /// The trees belong to this process, so the scene is set for the user that runs it.
 fn me() -> Who {

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use testkit::leash::Answer;
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::{User, Who};
 use testkit::user_bus::UserBus;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 const UNIT: &str = "leash-watch.service";
 

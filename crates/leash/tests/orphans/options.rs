@@ -9,11 +9,10 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use testkit::host::Manner;
 use testkit::leash::{Answer, keeper};
-use testkit::or_skip;
 use testkit::pty::Pty;
-use testkit::sys;
 use testkit::user::Who;
 use testkit::wait::{self, LIMIT};
+use testkit::{or_skip, sys};
 
 use super::hosts::{EVERYTHING, Host, join, lingering, server, server_with};
 use super::zoo::{Zoo, living};

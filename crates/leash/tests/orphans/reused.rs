@@ -6,8 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use leash_model::identity::Identity;
-use leash_orphans::act;
-use leash_orphans::act::{ReapOutcome, ReapTerms, Spared};
+use leash_orphans::act::{self, ReapOutcome, ReapTerms, Spared};
 use leash_orphans::knowledge::DeclaredCommand;
 use leash_orphans::scan::scan;
 use leash_orphans::{Finding, Knowledge, Policy, Verdict, judge};

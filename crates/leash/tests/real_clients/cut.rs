@@ -5,9 +5,8 @@ use serde_json::Value;
 use testkit::client::{Mode, Order, Sdk, Target};
 use testkit::deps::Deps;
 use testkit::gateway::Gateway;
-use testkit::or_skip;
 use testkit::relay::Relay;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::each_legacy_client;
 use super::road::{Road, Way};

@@ -7,9 +7,8 @@ use serde_json::Value;
 use testkit::client::{Client, Mode, Order, Sdk, Target};
 use testkit::deps::Deps;
 use testkit::fixture::Fixture;
-use testkit::leash;
-use testkit::or_skip;
 use testkit::relay::Relay;
+use testkit::{leash, or_skip};
 
 use super::{WORK, check_acts, check_close, each_client, each_legacy_client};
 

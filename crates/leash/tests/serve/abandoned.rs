@@ -8,11 +8,10 @@ use rustix::process::{Resource, Signal};
 use testkit::fixture::Fixture;
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, POST, initialize};
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::sys::{self, Step};
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{both, nothing_is_left, open, receipts};
 

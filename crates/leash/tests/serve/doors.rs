@@ -8,11 +8,10 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use testkit::gateway::Gateway;
 use testkit::http::{POST, Reply, initialize};
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::upstream::Upstream;
 use testkit::user::{User, Who};
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::LIST;
 

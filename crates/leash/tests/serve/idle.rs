@@ -2,10 +2,9 @@
 
 use testkit::fixture::Fixture;
 use testkit::gateway::post;
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{LIST, both, live, open};
 

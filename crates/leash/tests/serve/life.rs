@@ -3,10 +3,9 @@
 use rustix::process::Signal;
 use testkit::gateway::Gateway;
 use testkit::http::initialize;
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{LIST, config, open, stdio_server};
 

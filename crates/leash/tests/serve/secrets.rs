@@ -7,11 +7,10 @@ use serde_json::json;
 use testkit::control::Control;
 use testkit::gateway::Gateway;
 use testkit::http::{POST, initialize};
-use testkit::or_skip;
-use testkit::process;
 use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::{self, LIMIT};
+use testkit::{or_skip, process};
 
 use super::{config, stdio_server};
 

@@ -8,10 +8,9 @@ use rustls::pki_types::PrivateKeyDer;
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use testkit::gateway::Gateway;
 use testkit::http::initialize;
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::config;
 

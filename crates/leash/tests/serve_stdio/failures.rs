@@ -5,10 +5,9 @@ use std::ffi::OsString;
 use serde_json::{Value, json};
 use testkit::gateway::Gateway;
 use testkit::http::{POST, initialize};
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{Client, LATEST, call, events, gateway, read_events};
 

@@ -5,10 +5,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::{Value, json};
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, POST, Reply};
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{LATEST, events, gateway, read_events};
 

@@ -4,10 +4,9 @@ use std::ffi::OsStr;
 
 use serde_json::{Value, json};
 use testkit::gateway::Gateway;
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{Client, LATEST, call, events, gateway, read_events};
 

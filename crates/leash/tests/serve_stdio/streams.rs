@@ -1,10 +1,9 @@
 //! The routing of messages to streams.
 
 use serde_json::{Value, json};
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{Client, LATEST, call, events, gateway, read_events, say};
 

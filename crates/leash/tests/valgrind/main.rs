@@ -11,12 +11,11 @@ use leash_model::receipt::{How, Reason, Receipt};
 use leash_tree::places::Places;
 use leash_tree::tree::{Spec, Tree};
 use rustix::process::Signal;
-use testkit::or_skip;
 use testkit::process::{self, Handle};
 use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::valgrind::{self, Report, Valgrind};
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 /// The timeout for everything: valgrind is thirty times slower, and so is every grace.
 const LIMIT: Duration = Duration::from_secs(60);

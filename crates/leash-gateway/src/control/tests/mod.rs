@@ -27,9 +27,9 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Settings;
-use crate::control::Jobs;
+use crate::control::{self, Jobs};
 use crate::state::gateway::Gateway;
-use crate::{control, listen, serve};
+use crate::{listen, serve};
 use leash_model::receipt::Receipt;
 use leash_protocol::headers::SESSION_ID;
 use leash_tree::ledger::book::Book;

@@ -22,8 +22,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config;
-use crate::config::{OwnerPolicy, Policy, Settings, Target};
+use crate::config::{self, OwnerPolicy, Policy, Settings, Target};
 use crate::control::Jobs;
 use crate::state::gateway::Gateway;
 use crate::{listen, serve};

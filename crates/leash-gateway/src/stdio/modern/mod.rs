@@ -17,8 +17,7 @@ use hyper::StatusCode;
 use tokio::sync::Notify;
 
 use super::super::connection::Principal;
-use super::super::respond;
-use super::super::respond::Answer;
+use super::super::respond::{self, Answer};
 use super::child::StartError;
 use super::events::Events;
 use super::input::Closed;

@@ -11,9 +11,8 @@ use tokio::time::timeout;
 
 use super::super::super::connection::Principal;
 use super::super::child::StartError;
-use super::exchange;
 use super::tree::ModernTree;
-use super::{Failure, Known, Place};
+use super::{Failure, Known, Place, exchange};
 use crate::call::Call;
 use crate::state::gateway::{Gateway, Seat};
 use crate::state::server::Server;

@@ -15,8 +15,7 @@ use super::hints::Hints;
 use super::stand_in::StandIn;
 use crate::platform::descriptors::{Descriptors, Link};
 use crate::platform::identity::Held;
-use crate::platform::proc;
-use crate::platform::proc::Proc;
+use crate::platform::proc::{self, Proc};
 
 /// The distance from a known descriptor within which the next one is looked for.
 const BESIDE: u32 = 16;

@@ -8,12 +8,9 @@ use crate::ledger::store::Store;
 use crate::places::Places;
 use crate::platform::proc::Proc;
 use crate::session::together;
-use crate::tree::Tree;
-use crate::tree::handle;
-use crate::tree::handle::TreeError;
-use crate::tree::sweep;
-use leash_model::clock;
-use leash_model::clock::{Moment, timeout_until};
+use crate::tree::handle::{self, TreeError};
+use crate::tree::{Tree, sweep};
+use leash_model::clock::{self, Moment, timeout_until};
 use leash_model::limits;
 use leash_model::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
 

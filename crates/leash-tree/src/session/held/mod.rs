@@ -17,8 +17,7 @@ pub use streams::AsyncStreams;
 
 use crate::places::Places;
 use crate::tree::{Spec, Tree, TreeError};
-use leash_model::clock;
-use leash_model::clock::Moment;
+use leash_model::clock::{self, Moment};
 use leash_model::id;
 use leash_model::owner::Wish;
 

@@ -4,13 +4,12 @@
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
-use testkit::events;
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, POST};
-use testkit::or_skip;
 use testkit::puppet::{Puppet, Theatre};
 use testkit::scene::Scene;
 use testkit::user::Who;
+use testkit::{events, or_skip};
 
 use super::odd::{self, Space};
 use super::{Shared, check, same};

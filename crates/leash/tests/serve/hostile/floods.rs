@@ -5,12 +5,11 @@ use std::net::TcpStream;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, initialize};
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::sys::Step;
 use testkit::upstream::Upstream;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{LIST, MIB, Rest, end, open};
 

@@ -6,11 +6,10 @@ use std::thread::JoinHandle;
 
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, POST, Reply, initialize};
-use testkit::or_skip;
 use testkit::puppet::{Puppet, Theatre};
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{LIST, MIB, Rest, end, open, post_head, sent};
 

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, POST, initialize};
-use testkit::or_skip;
 use testkit::puppet::{Puppet, Theatre};
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{LIST, MIB, Rest, end, open, post_head, sent};
 

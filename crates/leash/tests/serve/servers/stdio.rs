@@ -4,11 +4,10 @@ use rustix::process::Signal;
 use testkit::events::{self, Events};
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, POST, Reply, initialize};
-use testkit::or_skip;
 use testkit::puppet::{Puppet, Theatre};
 use testkit::scene::Scene;
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{LIST, ask, listen, no_session_is_left, receipt};
 

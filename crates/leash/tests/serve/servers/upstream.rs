@@ -6,11 +6,10 @@ use std::sync::mpsc::channel;
 
 use testkit::gateway::Gateway;
 use testkit::http::{POST, Reply, initialize};
-use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::upstream::{Seen, Upstream, Wire};
 use testkit::user::Who;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
 use super::{LIST, ask, listen, no_session_is_left, open, receipts};
 

@@ -1,10 +1,9 @@
 //! Calls, their replies, and missing replies.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::thread;
 use std::time::Duration;
+use std::{fs, thread};
 
 use super::super::{Bus, BusEnvironment, BusError, JobMode, Malformed, auth};
 
