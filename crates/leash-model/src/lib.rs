@@ -5,6 +5,7 @@ pub mod clock;
 pub mod containment;
 pub mod delete;
 pub mod duration;
+pub mod error;
 pub mod event;
 pub mod id;
 pub mod identity;

@@ -266,6 +266,24 @@ pub struct TreeEnd {
     pub locks: Vec<String>,
 }
 
+impl TreeEnd {
+    /// The end of a tree that has no receipt. leash does not know it, so it may not report it as gone.
+    pub fn unknown(how: How, left: Vec<LeftOver>) -> TreeEnd {
+        TreeEnd {
+            leader: None,
+            fate: Fate::Left,
+            how,
+            exit: None,
+            members: 0,
+            left,
+            spared: Vec::new(),
+            memory_bytes: 0,
+            ports: Vec::new(),
+            locks: Vec::new(),
+        }
+    }
+}
+
 /// The result of ending an upstream session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use tokio::sync::oneshot;
 
 use super::jobs::Jobs;
-use leash_model::receipt::{Fate, Holding, How, TreeEnd};
+use leash_model::receipt::{Holding, How, TreeEnd};
 use leash_tree::blocking;
 use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
@@ -86,7 +86,7 @@ pub(super) async fn end(jobs: &Rc<Jobs>, session: &str, force: bool, forced: imp
     let mut holdings: Vec<Holding> = receipts.into_iter().flat_map(|receipt| receipt.holdings).collect();
     for member in unfinished {
         jobs.gateway.warn(format!("a member of {session} ({}) is not known to have ended: {}", member.run, member.why));
-        holdings.push(Holding::Tree(unproved()));
+        holdings.push(Holding::Tree(TreeEnd::unknown(How::Term, Vec::new())));
     }
     holdings
 }
@@ -102,22 +102,6 @@ fn end_members(places: &Places, session: String, force: bool) -> Ended {
 fn not_known(session: &str, why: &str) -> Ended {
     let unfinished = Unfinished { session: session.to_owned(), run: session.to_owned(), why: why.to_owned() };
     Ended { unfinished: vec![unfinished], ..Ended::default() }
-}
-
-/// The end of a member that has no receipt.
-fn unproved() -> TreeEnd {
-    TreeEnd {
-        leader: None,
-        fate: Fate::Left,
-        how: How::Term,
-        exit: None,
-        members: 0,
-        left: Vec::new(),
-        spared: Vec::new(),
-        memory_bytes: 0,
-        ports: Vec::new(),
-        locks: Vec::new(),
-    }
 }
 
 #[cfg(test)]

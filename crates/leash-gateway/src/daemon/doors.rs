@@ -13,6 +13,7 @@ use super::socket::Claim;
 use super::{Control, ControlSocket};
 use crate::control::Jobs;
 use crate::error::{ControlError, ServeError};
+use leash_model::error::with_causes;
 use leash_tree::ledger::store;
 use leash_upstream::notice::Notice;
 
@@ -110,12 +111,6 @@ fn socket(wanted: &ControlSocket, runtime_dir: &Path) -> Result<Option<Taken>, C
             Claim::take(&control_client::socket_path(runtime_dir)).map(Some)
         }
     }
-}
-
-/// Formats an error with its causes in one line.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }
 
 async fn accept_local(jobs: Rc<Jobs>, listener: UnixListener, bells: Bells) {

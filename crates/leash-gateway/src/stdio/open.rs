@@ -1,7 +1,6 @@
 //! POST of `initialize`: a session begins, with a tree of its own.
 
 use std::cell::Cell;
-use std::error::Error as _;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -20,6 +19,7 @@ use crate::call::Call;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session::Session;
+use leash_model::error::with_causes;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Envelope, IdKey};
 use leash_protocol::headers;
@@ -53,8 +53,7 @@ pub(super) async fn answer(
         Ok(bridge) => bridge,
         Err(error) => {
             session.end(Reason::NotInitialized);
-            let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-            return Err(respond::start_failed(envelope.id, &format!("{error}{cause}")));
+            return Err(respond::start_failed(envelope.id, &with_causes(&error)));
         }
     };
     let Ok(reader) = bridge.ask(&[request], call.body.clone()) else {

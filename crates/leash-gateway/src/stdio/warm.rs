@@ -10,10 +10,11 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
-use super::child::{self, Child, StartError, Started};
+use super::child::{self, Child, Started};
 use super::shared_trees;
 use crate::state::gateway::Gateway;
 use crate::state::server::{Occupied, Server};
+use leash_model::error::with_causes;
 use leash_model::receipt::Reason;
 
 /// Holds the tree that was started in advance.
@@ -56,7 +57,7 @@ pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(
     let occupied = server.occupy();
     let started = child::start_new(gateway, server, "").await;
     shared_trees(server).warm.expected.set(false);
-    let started = started.map_err(|error| told(&error))?;
+    let started = started.map_err(|error| with_causes(&error))?;
     if let Some(reason) = server.stop.reason() {
         end(gateway, server, started, &reason).await;
         return Err("the session was ended before the server was ready".to_owned());
@@ -64,12 +65,6 @@ pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(
     *shared_trees(server).warm.waiting.borrow_mut() = Some(Waiting { started, _occupied: occupied });
     gateway.tasks.spawn_local(watch(Rc::clone(gateway), Rc::clone(server)));
     Ok(())
-}
-
-/// The error with its cause.
-fn told(error: &StartError) -> String {
-    let cause = std::error::Error::source(error).map(|cause| format!(": {cause}")).unwrap_or_default();
-    format!("{error}{cause}")
 }
 
 /// Removes a waiting tree that exits by itself, so that the next client gets a new one.

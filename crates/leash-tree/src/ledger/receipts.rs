@@ -47,28 +47,29 @@ pub fn whole(session: &str) -> String {
 /// The receipt for a whole session of the control API.
 pub fn find(path: &Path, session: &str) -> io::Result<Option<Receipt>> {
     let (mut found, run) = (None, whole(session));
-    for path in [rotated(path), path.to_owned()] {
-        let file = match private_file::read(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(error),
-        };
-        for line in BufReader::new(file).split(b'\n') {
-            let line = line?;
-            // Most lines belong to other sessions; they are not parsed.
-            let named = || std::str::from_utf8(&line).is_ok_and(|line| line.contains(&run));
-            let same = |receipt: &Receipt| receipt.session == session && receipt.run == run;
-            if let Some(receipt) = named().then(|| serde_json::from_slice(&line).ok()).flatten().filter(same) {
-                found = Some(receipt);
-            }
+    each_line(path, |line| {
+        // Most lines belong to other sessions; they are not parsed.
+        let named = || std::str::from_utf8(line).is_ok_and(|line| line.contains(&run));
+        let same = |receipt: &Receipt| receipt.session == session && receipt.run == run;
+        if let Some(receipt) = named().then(|| serde_json::from_slice(line).ok()).flatten().filter(same) {
+            found = Some(receipt);
         }
-    }
+    })?;
     Ok(found)
 }
 
 /// Reads all receipts, oldest first. Skips and counts lines that are not receipts (a torn write on a full disk).
 pub fn read(path: &Path) -> io::Result<(Vec<Receipt>, usize)> {
     let (mut receipts, mut broken) = (Vec::new(), 0);
+    each_line(path, |line| match serde_json::from_slice(line) {
+        Ok(receipt) => receipts.push(receipt),
+        Err(_) => broken += 1,
+    })?;
+    Ok((receipts, broken))
+}
+
+/// Calls `take` with every line, the oldest first.
+fn each_line(path: &Path, mut take: impl FnMut(&[u8])) -> io::Result<()> {
     for path in [rotated(path), path.to_owned()] {
         let file = match private_file::read(&path) {
             Ok(file) => file,
@@ -76,13 +77,10 @@ pub fn read(path: &Path) -> io::Result<(Vec<Receipt>, usize)> {
             Err(error) => return Err(error),
         };
         for line in BufReader::new(file).split(b'\n') {
-            match serde_json::from_slice(&line?) {
-                Ok(receipt) => receipts.push(receipt),
-                Err(_) => broken += 1,
-            }
+            take(&line?);
         }
     }
-    Ok((receipts, broken))
+    Ok(())
 }
 
 fn rotated(path: &Path) -> PathBuf {

@@ -10,9 +10,9 @@ use leash_orphans::clients::{self, CLIENTS, Client, ConfigFile, Note, Scope};
 use serde_json::{Value, json};
 
 use crate::args::Adopt;
-use crate::output::message::error_chain;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
+use leash_model::error::with_causes;
 
 pub(crate) fn adopt(args: &Adopt) -> u8 {
     let printer = Printer::new(false);
@@ -198,7 +198,7 @@ fn write(changes: &mut [FileChange]) -> Result<(), ShelfError> {
             Ok(()) => change.written = true,
             Err(error) => {
                 change.hint = Some(error.hint());
-                change.result = Err(error_chain(&error));
+                change.result = Err(with_causes(&error));
             }
         }
     }

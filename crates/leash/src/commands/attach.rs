@@ -74,9 +74,7 @@ fn missing(error: &ControlClientError) -> Missing {
         }
         _ => ("check that `leash serve` works; nothing was sent to the server".to_owned(), exit_code::LEASH_FAILED),
     };
-    let causes = std::iter::successors(std::error::Error::source(error), |cause| cause.source());
-    let text = causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"));
-    Missing { text, hint, code }
+    Missing { text: leash_model::error::with_causes(error), hint, code }
 }
 
 /// The connection to it, as if its options had been typed.

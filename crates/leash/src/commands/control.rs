@@ -8,7 +8,6 @@ use leash_tree::session::{Joined, Unfinished};
 use serde_json::Value;
 
 use super::choose::Known;
-use crate::output::message;
 
 /// A daemon and its sessions; empty if no daemon runs.
 #[derive(Debug, Default)]
@@ -84,5 +83,5 @@ impl Daemon {
 }
 
 fn text(error: &ControlClientError) -> String {
-    message::error_chain(error)
+    leash_model::error::with_causes(error)
 }

@@ -9,10 +9,10 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::args::Doctor;
-use crate::output::message::error_chain;
 use crate::output::printer::Printer;
 use crate::output::table::table;
 use crate::{exit_code, places};
+use leash_model::error::with_causes;
 
 /// The result of one check.
 #[derive(Debug, Serialize)]
@@ -54,7 +54,7 @@ fn start(wish: Wish, places: &Places) -> Result<Containment, String> {
         Spec::new(["/proc/self/exe", "--version"]).named("doctor").contain(wish).grace(std::time::Duration::ZERO);
     let tree = Tree::start(spec, places).map_err(|error| reason(&error, wish))?;
     let containment = tree.containment().ok_or("no containment was reported")?;
-    let receipt = tree.end().map_err(|error| error_chain(&error))?;
+    let receipt = tree.end().map_err(|error| with_causes(&error))?;
     if receipt.all_gone() { Ok(containment) } else { Err("the tree could not be ended".to_owned()) }
 }
 
@@ -65,7 +65,7 @@ fn reason(error: &TreeError, wish: Wish) -> String {
     {
         return refusal.why.clone();
     }
-    error_chain(error)
+    with_causes(error)
 }
 
 /// The other requirements.
@@ -82,7 +82,7 @@ fn ground(places: &Places) -> Vec<Finding> {
     };
     let store = Store::open(&places.runtime_dir)
         .map(|_| places.runtime_dir.display().to_string())
-        .map_err(|error| error_chain(&error));
+        .map_err(|error| with_causes(&error));
     vec![
         finding("kernel", Ok(format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()))),
         finding("/proc", Proc::own().map(|_| "our own".to_owned())),

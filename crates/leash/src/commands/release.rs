@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use super::adopt::{Decision, chosen, count, decide, shelf_dir};
 use crate::args::Release;
 use crate::exit_code;
-use crate::output::message::error_chain;
 use crate::output::printer::Printer;
+use leash_model::error::with_causes;
 
 pub(crate) fn release(args: &Release) -> u8 {
     let printer = Printer::new(false);
@@ -160,12 +160,12 @@ fn write(file: &mut FileUndo, shelf: &Shelf) {
             file.written = true;
             file.error = Some(unnoted(&error));
         }
-        Err(error) => file.error = Some((error_chain(&error), error.hint())),
+        Err(error) => file.error = Some((with_causes(&error), error.hint())),
     }
 }
 
 fn unnoted(error: &ShelfError) -> (String, &'static str) {
-    (format!("it is done, but leash can't record it: {}", error_chain(error)), "run `leash release` again later")
+    (format!("it is done, but leash can't record it: {}", with_causes(error)), "run `leash release` again later")
 }
 
 fn exists(path: &Path) -> bool {

@@ -246,14 +246,3 @@ pub(crate) fn refusals(error: &StartError) -> Vec<String> {
         _ => Vec::new(),
     }
 }
-
-/// An error and its causes, on one line.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
-}

@@ -9,7 +9,6 @@ mod tree;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
-use std::error::Error as _;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -27,6 +26,7 @@ use crate::state::server::Server;
 use crate::stdio::shared_trees;
 use exchange::First;
 pub(super) use exchange::status;
+use leash_model::error::with_causes;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Envelope, Kind, Message};
 use leash_protocol::headers;
@@ -194,10 +194,7 @@ impl Failure {
     fn answer(self, envelope: &Envelope<'_>) -> Answer {
         match self {
             Failure::LegacyOnly => respond::not_initialized(envelope.id),
-            Failure::Start(error) => {
-                let cause = error.source().map(|cause| format!(": {cause}")).unwrap_or_default();
-                respond::start_failed(envelope.id, &format!("{error}{cause}"))
-            }
+            Failure::Start(error) => respond::start_failed(envelope.id, &with_causes(&error)),
             Failure::Refused(answer) => answer,
         }
     }

@@ -12,7 +12,7 @@ use crate::tree::handle::{self, TreeError};
 use crate::tree::{Tree, sweep};
 use leash_model::clock::{self, Moment, timeout_until};
 use leash_model::limits;
-use leash_model::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
+use leash_model::receipt::{EndedBy, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
 
 /// A session whose end has begun.
 #[derive(Debug)]
@@ -95,24 +95,15 @@ fn reason(known: &[Receipt]) -> Reason {
 
 /// The holding of a tree without a receipt. leash does not know its end, so it may not report it as gone.
 fn untold(error: TreeError) -> Holding {
-    Holding::Tree(TreeEnd {
-        leader: None,
-        fate: Fate::Left,
-        how: How::Kill,
-        exit: None,
-        members: 0,
-        left: vec![LeftOver { pid: 0, name: String::new(), why: format!("{error}, and there is no receipt") }],
-        spared: Vec::new(),
-        memory_bytes: 0,
-        ports: Vec::new(),
-        locks: Vec::new(),
-    })
+    let left = LeftOver { pid: 0, name: String::new(), why: format!("{error}, and there is no receipt") };
+    Holding::Tree(TreeEnd::unknown(How::Kill, vec![left]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use leash_model::containment::Containment;
+    use leash_model::receipt::Fate;
 
     fn end(reason: Reason, ended_ms: u64, fate: Fate) -> Receipt {
         let Holding::Tree(tree) = untold(TreeError::Lost) else { unreachable!("it is a tree") };
