@@ -4,7 +4,7 @@
 //!
 //! The modules in the order in which they handle a request: this file (performs the operation), `routes` (the table of
 //! all operations), `create`, then `jobs` and `job` (which live longer than a request). `look` makes the views of jobs,
-//! `events` sends their events, `problem` has the errors. `account` is a server's view of its job, `calls` connects the
+//! `events` sends their events, `problem` has the errors. `calls` connects the
 //! front to the servers of a job.
 
 mod calls;

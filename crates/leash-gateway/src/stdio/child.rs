@@ -172,7 +172,7 @@ pub(super) struct Child {
     /// The task that reads its output.
     pub(super) reader: OnceCell<AbortHandle>,
     pub(super) tasks: TaskTracker,
-    /// Cancelled when the grace is cut short.
+    /// Says when no grace is left.
     stop: StopSignal,
 }
 
@@ -209,7 +209,7 @@ impl Child {
         self.over.get().cloned().flatten()
     }
 
-    /// The token that is cancelled when the session is over.
+    /// Returns when the tree is over.
     pub(super) async fn gone(&self) {
         self.wait_until(|| self.over.get().is_some()).await;
     }

@@ -49,7 +49,7 @@ impl Live {
     }
 }
 
-/// Every run in the ledger of this boot.
+/// Every run in the ledger of this boot and PID namespace.
 pub fn list(store: &Store, proc: Option<&Proc>) -> std::io::Result<Vec<Live>> {
     let mut runs = Vec::new();
     for found in store.list()? {

@@ -543,7 +543,7 @@ impl Supervisor {
             // The process that wanted to watch this tree can no longer see what it does.
             None if warden.record.patient => MachineEvent::Hurry(self.asked.unwrap_or(why)),
             // The keeper's fate is only the reason if there is no other.
-            None => warden.end(self.asked.unwrap_or(why)),
+            None => warden.end_event(self.asked.unwrap_or(why)),
         };
         let (receipt, warnings) = warden.run(Some(begin));
         warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));

@@ -259,7 +259,7 @@ impl Warden {
                 let Some(reason) = self.watches[number].judge(answer) else { return ControlFlow::Continue(()) };
                 // A tree that is only observed has a long grace, for the observer. The observer is gone.
                 let unseen = self.record.patient && self.watches[number].owner != Owner::Stdin;
-                let event = if unseen { Event::Hurry(reason) } else { self.end(reason) };
+                let event = if unseen { Event::Hurry(reason) } else { self.end_event(reason) };
                 // A lost owner stays lost; polling it again would only spin.
                 let lost = self.watches.remove(number);
                 if lost.owner == Owner::Stdin {
@@ -302,12 +302,12 @@ impl Warden {
     }
 
     fn apply_end(&mut self, why: Reason) -> ControlFlow<Over> {
-        let event = self.end(why);
+        let event = self.end_event(why);
         self.apply(event)
     }
 
     /// Makes the event for an end. It says whether the server can see the end of its stdin.
-    pub(crate) fn end(&self, why: Reason) -> Event {
+    pub(crate) fn end_event(&self, why: Reason) -> Event {
         let stdin_over = why == Reason::StdinClosed
             || self.watches.iter().any(|watch| watch.owner == Owner::Stdin && owner::lost_by_now(watch).is_some());
         Event::End { why, stdin_over }

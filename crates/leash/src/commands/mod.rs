@@ -1,4 +1,5 @@
-//! One file per command, named as typed.
+//! One file per command, named as typed. `choose`, `control`, `groups`, `ledger`, `survey`, `unit` and `unleashed` are parts that
+//! several commands share.
 
 use clap::Parser as _;
 use leash_tree::tree::supervisor::FirstLook;
