@@ -209,15 +209,15 @@ fn help() {
               --all
                   HTTP servers as well
 
-                  A client that signs in to an HTTP server by itself (OAuth) does so no more once leash is
-                  in between.
+                  A client that signs in to an HTTP server by itself (OAuth) can't do so with leash in
+                  between.
 
               --project <DIR>
                   Also the files of the project in this directory, which others may share; may be repeated
 
               --leash <PATH>
-                  How the clients are to start leash [default: its name if it is in a directory of the
-                  system, else its path]
+                  The command with which clients start leash [default: its name if it is in a directory of
+                  the system, else its path]
 
               --yes
                   Write the changes without asking
@@ -237,38 +237,38 @@ fn help() {
         &home,
         &["release", "--help"],
         &expect![[r#"
-        $ leash release --help
-        Undo what `leash adopt` did
+            $ leash release --help
+            Undo what `leash adopt` did
 
-        A file that was not changed since becomes what it was, to the byte. In one that was, each entry that
-        leash changed is restored and everything else stays; what can't be undone safely is left alone and
-        said.
+            If a file was not changed since, leash restores it byte by byte. Otherwise leash restores each entry
+            that it changed and keeps everything else; it reports the entries that it can't restore safely and
+            does not touch them.
 
-        Nothing is written without --yes or a yes at the terminal. The exit code is 1 when something could
-        not be undone.
+            Nothing is written without --yes or a yes at the terminal. The exit code is 1 when something could
+            not be undone.
 
-        Usage: leash release [OPTIONS] [CLIENT]...
+            Usage: leash release [OPTIONS] [CLIENT]...
 
-        Arguments:
-          [CLIENT]...
-                  Only these clients [default: all]
+            Arguments:
+              [CLIENT]...
+                      Only these clients [default: all]
 
-        Options:
-              --server <NAME>
-                  Only the server of this name; may be repeated
+            Options:
+                  --server <NAME>
+                      Only the server of this name; may be repeated
 
-              --yes
-                  Write the changes without asking
+                  --yes
+                      Write the changes without asking
 
-              --diff
-                  Only show the changes, and ask nothing
+                  --diff
+                      Only show the changes, and ask nothing
 
-              --json
-                  Print JSON
+                  --json
+                      Print JSON
 
-          -h, --help
-                  Print help (see a summary with '-h')
-        [0]
-    "#]],
+              -h, --help
+                      Print help (see a summary with '-h')
+            [0]
+        "#]],
     );
 }
