@@ -261,11 +261,6 @@ impl Exchanges {
         }
     }
 
-    /// True if no request is open.
-    pub(super) fn is_empty(&self) -> bool {
-        self.open.is_empty()
-    }
-
     /// Bytes that wait for connections.
     pub(super) fn unread(&self) -> usize {
         self.unread

@@ -4,6 +4,7 @@
 //! legacy era gets no modern requests: leash answers its clients so that they fall back to `initialize`.
 
 mod exchange;
+mod machine;
 mod probe;
 mod tree;
 
@@ -30,6 +31,7 @@ use leash_model::error::with_causes;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Envelope, Kind, Message};
 use leash_protocol::headers;
+use machine::KnownEra;
 use tree::ModernTree;
 
 /// The number of just ended trees after which a request fails. Finding a second one takes an idle time of milliseconds.
@@ -39,9 +41,7 @@ const TRIES: u32 = 3;
 #[derive(Default)]
 pub(crate) struct ModernTrees {
     trees: RefCell<HashMap<Principal, Place>>,
-    era: Cell<Known>,
-    /// The number of times that the server did not answer the question of its era.
-    silences: Cell<u8>,
+    era: Cell<KnownEra>,
     /// Notified when a tree was started, or could not be.
     changed: Notify,
 }
@@ -51,16 +51,6 @@ enum Place {
     /// It is being started, or leash is asking it for its era.
     Starting(Option<Rc<ModernTree>>),
     Running(Rc<ModernTree>),
-}
-
-/// The known era of a server.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Known {
-    #[default]
-    Nothing,
-    Modern,
-    /// Stays so until the server is replaced.
-    LegacyOnly,
 }
 
 impl ModernTrees {
@@ -210,7 +200,7 @@ async fn find(
     let modern = &shared_trees(server).modern;
     loop {
         let changed = modern.changed.notified();
-        if modern.era.get() == Known::LegacyOnly {
+        if modern.era.get() == KnownEra::LegacyOnly {
             return Err(Failure::LegacyOnly);
         }
         match modern.trees.borrow().get(&call.principal) {

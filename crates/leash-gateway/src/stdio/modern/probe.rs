@@ -11,8 +11,9 @@ use tokio::time::timeout;
 
 use super::super::super::connection::Principal;
 use super::super::child::StartError;
+use super::machine::{EraAnswer, KnownEra};
 use super::tree::ModernTree;
-use super::{Failure, Known, Place, exchange};
+use super::{Failure, Place, exchange};
 use crate::call::Call;
 use crate::state::gateway::{Gateway, Seat};
 use crate::state::server::Server;
@@ -20,9 +21,6 @@ use crate::stdio::shared_trees;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{Envelope, Message, Splice};
 use leash_upstream::origin::Origin;
-
-/// The number of unanswered questions after which leash takes a server for a legacy one.
-const SILENCES: u8 = 2;
 
 const DISCOVER: &str = "server/discover";
 
@@ -82,29 +80,29 @@ async fn begin(
         tree.end(&Reason::Shutdown);
         return Err(Failure::Start(StartError::Gone));
     }
-    if shared_trees(server).modern.era.get() == Known::Modern {
+    let era = &shared_trees(server).modern.era;
+    if era.get() == KnownEra::Modern {
         return Ok(Probed { tree, answer: None });
     }
     let wait = server.settings().policy.init_timeout;
     let answer = timeout(wait, ask(&tree, question)).await.ok().flatten();
-    if answer.as_deref().is_some_and(exchange::is_modern) {
-        shared_trees(server).modern.era.set(Known::Modern);
+    let meaning = match &answer {
+        Some(answer) if exchange::is_modern(answer) => EraAnswer::Modern,
+        Some(_) => EraAnswer::Legacy,
+        None => EraAnswer::None,
+    };
+    if meaning == EraAnswer::Modern {
+        era.set(KnownEra::Modern);
         return Ok(Probed { tree, answer });
     }
     // If leash itself ended the tree, the missing answer says nothing about the server. Another principal's tree may
     // have found the era meanwhile.
-    let told = !tree.was_ended() && shared_trees(server).modern.era.get() == Known::Nothing;
+    let is_telling = !tree.was_ended() && !era.get().is_certain();
     tree.end(&Reason::NotInitialized);
-    if !told {
+    if !is_telling {
         return Err(Failure::Start(StartError::Gone));
     }
-    // Some legacy servers stay silent or exit; a failed start looks the same. So leash concludes only from the second
-    // time.
-    let silences = if answer.is_none() { shared_trees(server).modern.silences.get() + 1 } else { SILENCES };
-    shared_trees(server).modern.silences.set(silences);
-    if silences >= SILENCES {
-        shared_trees(server).modern.era.set(Known::LegacyOnly);
-    }
+    era.set(era.get().after(meaning));
     Err(Failure::LegacyOnly)
 }
 

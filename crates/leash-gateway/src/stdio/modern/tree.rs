@@ -1,6 +1,6 @@
 //! A server's tree that one principal's requests share.
 
-use std::cell::{Cell, OnceCell, RefCell};
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
@@ -21,6 +21,7 @@ use super::super::log::Next;
 use super::super::output::{self, Burst, Sink};
 use super::super::window::{self, Waiting, Window};
 use super::exchange::{Exchanges, First, Number};
+use super::machine::{Event, State};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::stdio::shared_trees;
@@ -45,11 +46,9 @@ pub(super) struct ModernTree {
     /// The account that its messages are charged to until they are in sockets.
     account: Account,
     exchanges: RefCell<Exchanges>,
-    /// The time since which no request has been open.
-    quiet_since: Cell<Moment>,
+    state: RefCell<State>,
     changed: Notify,
     window: Window,
-    closed: OnceCell<Reason>,
     garbage: Burst,
 }
 
@@ -71,10 +70,9 @@ impl ModernTree {
             child: Child::new(input, gateway.tasks.clone(), server.stop.signal()),
             account: gateway.memory.account(origin),
             exchanges: RefCell::default(),
-            quiet_since: Cell::new(Moment::on_runtime()),
+            state: RefCell::new(State::new(Moment::on_runtime())),
             changed: Notify::new(),
             window: Window::default(),
-            closed: OnceCell::new(),
             garbage: Burst::default(),
         });
         gateway.tell(|| Notice::Opened { session, server: server.name.to_string() });
@@ -82,14 +80,14 @@ impl ModernTree {
         let reader = gateway.tasks.spawn_local(async move {
             output::read(output, &*reading).await;
             reading.child.fell_silent();
-            reading.end(&Reason::ServerExited);
+            reading.apply(Event::ServerExited);
         });
         let _ = tree.child.reader.set(reader.abort_handle());
         let (attended, server) = (Rc::clone(&tree), Rc::clone(server));
         gateway.tasks.spawn_local(async move {
-            let gone = || attended.end(&Reason::ServerExited);
+            let gone = || attended.apply(Event::ServerExited);
             let receipt = attended.child.attend(watched, (&server, &attended.counters), gone).await;
-            attended.end(&Reason::ServerExited);
+            attended.apply(Event::ServerExited);
             if let (Some(gateway), Some(receipt)) = (attended.gateway.upgrade(), &receipt) {
                 gateway.tell(|| Notice::Ended(Box::new(receipt.clone())));
             }
@@ -101,28 +99,39 @@ impl ModernTree {
     /// Ends the tree when no request was open for the idle timeout. Returns when it is over, for any reason.
     pub(super) async fn live(self: Rc<Self>) {
         loop {
-            let idle = self.server.upgrade().and_then(|server| server.settings().policy.idle);
-            let quiet = Moment::on_runtime().since(self.quiet_since.get());
-            let left = idle.map(|idle| idle.saturating_sub(quiet));
-            let busy = !self.exchanges.borrow().is_empty();
-            if left.is_some_and(|left| left.is_zero()) && !busy {
-                self.end(&Reason::Idle);
-            }
+            self.apply(Event::Tick);
             let changed = self.changed.notified();
-            let look = if busy { LOOK } else { left.map_or(LOOK, |left| left.min(LOOK)) };
+            let deadline = self.state.borrow().deadline(self.idle());
+            let look = deadline.map_or(LOOK, |deadline| deadline.since(Moment::on_runtime()).min(LOOK));
             tokio::select! {
                 _ = self.child.over() => return,
-                () = changed, if busy => {}
-                () = sleep_until(Instant::now() + look), if self.closed.get().is_none() => {}
+                // A request ended, so there may be a deadline now.
+                () = changed, if deadline.is_none() => {}
+                () = sleep_until(Instant::now() + look), if self.usable() => {}
             }
         }
     }
 
-    /// Begins its end: refuses new requests, and answers those in flight.
+    /// Begins its end, for this reason.
     pub(super) fn end(&self, reason: &Reason) {
-        if self.closed.set(reason.clone()).is_err() {
-            return;
+        self.apply(Event::End(reason.clone()));
+    }
+
+    /// The idle timeout, as it is configured now.
+    fn idle(&self) -> Option<Duration> {
+        self.server.upgrade().and_then(|server| server.settings().policy.idle)
+    }
+
+    /// Applies an event and performs its effect. The only place where the tree's state changes.
+    fn apply(&self, event: Event) {
+        let begins = self.state.borrow_mut().apply(event, Moment::on_runtime(), self.idle());
+        if let Some(reason) = begins {
+            self.begin_end(&reason);
         }
+    }
+
+    /// Refuses new requests, and answers those in flight.
+    fn begin_end(&self, reason: &Reason) {
         if let Some(server) = self.server.upgrade() {
             shared_trees(&server).modern.forget(self.principal, self);
         }
@@ -137,12 +146,12 @@ impl ModernTree {
 
     /// True if requests may use it.
     pub(super) fn usable(&self) -> bool {
-        self.closed.get().is_none()
+        matches!(*self.state.borrow(), State::Serving { .. })
     }
 
     /// True if leash ended it; false if it exited by itself.
     pub(super) fn was_ended(&self) -> bool {
-        self.closed.get().is_some_and(|reason| *reason != Reason::ServerExited)
+        self.state.borrow().was_ended()
     }
 
     /// Checks that the headers of a call agree with its arguments. The server cannot check this: it sees no headers.
@@ -157,9 +166,10 @@ impl ModernTree {
             return Err(Closed);
         }
         let (number, line) = self.exchanges.borrow_mut().begin(source, envelope).ok_or(Closed)?;
+        self.apply(Event::RequestBegan);
         let exchange = Exchange { tree: Rc::clone(self), number };
         if self.child.input.give(line).is_err() {
-            self.end(&Reason::ServerExited);
+            self.apply(Event::ServerExited);
         }
         window::watch(self);
         Ok(exchange)
@@ -337,9 +347,7 @@ impl Drop for Exchange {
         if let Some(line) = cancel {
             let _ = self.tree.child.input.give(line);
         }
-        if self.tree.exchanges.borrow().is_empty() {
-            self.tree.quiet_since.set(Moment::on_runtime());
-        }
+        self.tree.apply(Event::RequestEnded);
         self.tree.taken();
     }
 }

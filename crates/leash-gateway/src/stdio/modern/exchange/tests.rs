@@ -116,7 +116,7 @@ fn an_abandoned_request_is_cancelled_once() {
     let (two, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
     deliver(&mut exchanges, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#);
     assert_eq!(exchanges.leave(two), None);
-    assert!(exchanges.is_empty());
+    assert!(exchanges.open.is_empty());
     assert_eq!(exchanges.unread(), 0);
 }
 
