@@ -46,9 +46,9 @@ fn garbage_is_dropped_and_reported_once() {
     assert_eq!(reply.json()["id"], 1);
     // An empty line does not count.
     assert_eq!(gateway.metric("leash_garbage_lines_total{server=\"x\"}"), Some(4.0));
-    wait::until("a warning", || gateway.said().contains("no protocol").then_some(()));
+    wait::until("a warning", || gateway.said().contains("not a JSON-RPC message").then_some(()));
     client.post(&call(2, "say", json!({"text": garbage})));
-    assert_eq!(gateway.said().matches("no protocol").count(), 1, "{}", gateway.said());
+    assert_eq!(gateway.said().matches("not a JSON-RPC message").count(), 1, "{}", gateway.said());
 }
 
 #[test]
