@@ -282,8 +282,12 @@ impl Supervisor {
         }
         let mut captive = Captive::new(Containment::Reaper, self.proc, self.record.spare.clone(), false);
         captive.leaf = leaf;
-        captive.entered = self.entered.clone();
-        captive.entered.extend(written.into_iter().flat_map(|record| record.entered));
+        // A keeper that exited by itself has searched the namespaces that members entered. Another tree may have started a
+        // process in them since.
+        if !self.keeper_exited {
+            captive.entered = self.entered.clone();
+            captive.entered.extend(written.into_iter().flat_map(|record| record.entered));
+        }
         captive.reap() != Remaining::Members && captive.unproved().is_empty()
     }
 

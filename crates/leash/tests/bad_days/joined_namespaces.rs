@@ -128,6 +128,33 @@ fn a_stray_with_its_own_session_is_ended_in_a_users_leaf() {
     check_ended(Who::User, "leaf", &["--own-session"]);
 }
 
+/// Found by chaos: the supervisor took the stray of another tree in the same namespace for one of its own, and wrote a second
+/// receipt.
+#[test]
+fn stray_of_another_tree_in_the_same_namespace_changes_nothing() {
+    let mut scene = or_skip!(Scene::set(Who::Root));
+    or_skip!(scene.delegate());
+    let sandbox = Sandbox::open(&scene, Who::Root);
+    let (mut first, _) = start_joiner(&mut scene, &sandbox, "leaf", &["--own-session"]);
+    let before = scene.witness().holders().len();
+    let (mut second, _) = start_joiner(&mut scene, &sandbox, "leaf", &["--own-session"]);
+    wait::until("the second stray", || {
+        let strays = scene.witness().holders().iter().filter(|process| process.name == "zoo-stray").count();
+        (strays >= 2 && scene.witness().holders().len() > before).then_some(())
+    });
+    let leash = first.server();
+    first.close_stdin();
+    assert!(leash.wait_gone(LIMIT), "leash does not come to an end");
+    let history = scene.answer(["history", "--json"]).json();
+    let receipts = history["receipts"].as_array().expect("a list");
+    assert_eq!((receipts.len(), &receipts[0]["holdings"][0]["fate"]), (1, &"gone".into()), "{history:#}");
+    second.close_stdin();
+    assert!(second.server().wait_gone(LIMIT), "leash does not come to an end");
+    let allowed: Vec<Pid> = sandbox.pids().into_iter().chain([first.pid(), second.pid()]).collect();
+    check_gone(&scene, &allowed);
+    sandbox.close();
+}
+
 /// Checks that leash neither ends a process that may belong to the tree nor reports it as gone.
 fn check_left(who: Who, contain: &str) {
     let mut scene = or_skip!(Scene::set(who));
