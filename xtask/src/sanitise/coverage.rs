@@ -28,8 +28,7 @@ const LIFECYCLE: [(&str, &[&str]); 10] = [
     (
         "gateway",
         &[
-            "crates/leash-gateway/src/session.rs",
-            "crates/leash-gateway/src/gateway.rs",
+            "crates/leash-gateway/src/state/",
             "crates/leash-gateway/src/serve.rs",
             "crates/leash-gateway/src/sweep.rs",
             "crates/leash-gateway/src/timers.rs",

@@ -240,9 +240,11 @@ mod tests {
         let read = |file: &str| fs::read_to_string(root.join(file)).expect("it is there");
         let workspace = read("Cargo.toml");
         assert!(workspace.lines().any(|line| line == r#"unsafe_code = "deny""#));
-        let members = workspace.lines().find_map(|line| line.strip_prefix("members = ")).expect("there are members");
-        let members: Vec<String> = serde_json::from_str(members).expect("a list of strings");
-        assert!(members.len() >= 4, "{members:?}");
+        let (_, list) = workspace.split_once("\nmembers = [").expect("there are members");
+        let (list, _) = list.split_once(']').expect("the list ends");
+        // Every second part is between quotation marks.
+        let members: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+        assert!(members.len() >= 13, "{members:?}");
         for member in members {
             assert!(read(&format!("{member}/Cargo.toml")).contains("[lints]\nworkspace = true"), "{member}");
         }

@@ -25,8 +25,7 @@ const KNOWN: &[(usize, &str)] = &[
         "Asked Call Client Exchange First Heard Held Input Life Policy Pool Refused Report Request Server Source \
          Table Target Transport Word",
     ),
-    (4, "Ended Ending Entry Kind Look Reader Refusal Session Stage Terms Verdict Waiting Wish"),
-    (5, "Known"),
+    (4, "Ended Ending Entry Kind Known Look Reader Refusal Session Stage Terms Verdict Waiting Wish"),
     (6, "Found"),
 ];
 
