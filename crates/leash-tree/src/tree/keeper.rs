@@ -29,7 +29,7 @@ use leash_model::clock::Moment;
 use leash_model::containment::{Containment, Refusal};
 use leash_model::record::Phase;
 
-/// The argv[0] of leash in keeper mode.
+/// The `argv[0]` of leash in keeper mode.
 pub(crate) const KEEPER: &str = "mcp-keeper";
 
 /// Signals that a keeper reads or ignores. None of them may end it.
@@ -281,12 +281,12 @@ fn failure(error: SpawnError) -> Attempt {
     })
 }
 
-/// A process that leash starts by executing its own program again, with `name` as argv[0].
+/// A process that leash starts by executing its own program again, with `name` as `argv[0]`.
 #[derive(Clone, Copy, Debug)]
 pub struct EntryPoint {
-    /// Its argv[0].
+    /// Its `argv[0]`.
     pub name: &'static str,
-    /// Runs the process to its end, with the arguments after argv[0].
+    /// Runs the process to its end, with the arguments after `argv[0]`.
     pub run: fn(Vec<OsString>),
 }
 
