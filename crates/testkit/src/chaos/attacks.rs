@@ -8,6 +8,7 @@ use rustix::process::{Pid, Resource, Signal};
 
 use super::action::{Blow, Origin, Part, Route, Server};
 use super::actor::descendants;
+use super::promise::{Survivor, may_stay};
 use super::world::{World, session_of};
 use crate::lines::Lines;
 use crate::process::{self, Handle, Process};
@@ -183,12 +184,15 @@ impl World {
     fn check_forced(&mut self, session: &str, came: &str) {
         let survivors = self.survivors(&self.known).into_iter();
         let mut survivors = survivors.filter(|one| one.session.as_deref() == Some(session));
-        // A process that the ledger did not know may be left, and then the exit code must say so.
-        if let Some(one) = survivors.find(|one| one.recorded || came.ends_with(" 0")) {
+        // A process that the ledger did not know may be left, and then the exit code must say so. So may one in a foreign
+        // namespace if the receipt says so: a supervisor in the place of a keeper that did not answer cannot prove whose it is.
+        let receipts = self.receipts();
+        let may_be_left = |one: &Survivor| !came.ends_with(" 0") && (!one.recorded || may_stay(one, &receipts));
+        if let Some(one) = survivors.find(|one| !may_be_left(one)) {
             let shown = one.shown.clone();
             self.wrong.push(format!("`leash end --force` ended with {came}, and there is {shown}"));
         }
-        if !self.receipts().iter().any(|receipt| receipt["session"] == *session) {
+        if !receipts.iter().any(|receipt| receipt["session"] == *session) {
             self.wrong.push(format!("`leash end --force` ended with {came}, and there is no receipt of {session}"));
         }
     }
