@@ -48,7 +48,7 @@ pub(super) fn rows(lives: &[StdioRun], again: Option<&Handshake>, grace: Duratio
         let life = lives.iter().find(|life| life.probe.id == probe.id);
         let seen = life.filter(|_| works).map_or_else(|| skip("there was no handshake"), leaves);
         let took = life.map(|life| life.took).unwrap_or_default();
-        rows.push(Row::new(probe.id, probe.title, probe.rule, seen).took(took));
+        rows.push(Row::new(probe.id, probe.title, probe.ask.rule(), seen).took(took));
     }
     rows.push(Row::new("stdio.helpers", "leaves no process behind", rule::HELPERS, helpers(lives, grace)));
     rows.push(Row::new("stdio.ports", "leaves no listening port behind", rule::PORTS, ports(lives)));

@@ -1,5 +1,7 @@
 //! The steps of the test of a stdio server, in order.
 
+use self::ExitRequest::{Eof, HostGone, Term};
+use self::Stage::{Greeting, InFlight, Ready, Started, Up};
 use crate::rule::{self, Rule};
 
 /// The moment at which the server is asked to exit.
@@ -28,86 +30,40 @@ pub(super) enum ExitRequest {
     HostGone,
 }
 
+impl ExitRequest {
+    /// The requirement that the server exits on it.
+    pub(super) fn rule(self) -> Rule {
+        match self {
+            Eof => rule::EOF,
+            Term => rule::TERM,
+            HostGone => rule::HOST_GONE,
+        }
+    }
+}
+
 /// One run of the server.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Probe {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    pub(super) rule: Rule,
     pub(super) stage: Stage,
     pub(super) ask: ExitRequest,
 }
 
+const fn probe(id: &'static str, title: &'static str, stage: Stage, ask: ExitRequest) -> Probe {
+    Probe { id, title, stage, ask }
+}
+
 /// All runs. The first one also shows whether the program is a server at all.
 pub(super) const PLAN: [Probe; 10] = [
-    Probe {
-        id: "stdio.eof",
-        title: "leaves at the end of input",
-        rule: rule::EOF,
-        stage: Stage::Ready,
-        ask: ExitRequest::Eof,
-    },
-    Probe {
-        id: "stdio.term",
-        title: "leaves on SIGTERM",
-        rule: rule::TERM,
-        stage: Stage::Ready,
-        ask: ExitRequest::Term,
-    },
-    Probe {
-        id: "stdio.host-gone",
-        title: "leaves when the host is killed",
-        rule: rule::HOST_GONE,
-        stage: Stage::Ready,
-        ask: ExitRequest::HostGone,
-    },
-    Probe {
-        id: "stdio.eof-in-flight",
-        title: "leaves at the end of input, with a call in flight",
-        rule: rule::EOF,
-        stage: Stage::InFlight,
-        ask: ExitRequest::Eof,
-    },
-    Probe {
-        id: "stdio.term-in-flight",
-        title: "leaves on SIGTERM, with a call in flight",
-        rule: rule::TERM,
-        stage: Stage::InFlight,
-        ask: ExitRequest::Term,
-    },
-    Probe {
-        id: "stdio.eof-at-start",
-        title: "leaves at the end of input, right after its start",
-        rule: rule::EOF,
-        stage: Stage::Started,
-        ask: ExitRequest::Eof,
-    },
-    Probe {
-        id: "stdio.eof-before-handshake",
-        title: "leaves at the end of input, before the handshake",
-        rule: rule::EOF,
-        stage: Stage::Up,
-        ask: ExitRequest::Eof,
-    },
-    Probe {
-        id: "stdio.term-before-handshake",
-        title: "leaves on SIGTERM, before the handshake",
-        rule: rule::TERM,
-        stage: Stage::Up,
-        ask: ExitRequest::Term,
-    },
-    Probe {
-        id: "stdio.eof-during-handshake",
-        title: "leaves at the end of input, during the handshake",
-        rule: rule::EOF,
-        stage: Stage::Greeting,
-        ask: ExitRequest::Eof,
-    },
-    Probe {
-        id: "stdio.term-during-handshake",
-        title: "leaves on SIGTERM, during the handshake",
-        rule: rule::TERM,
-        stage: Stage::Greeting,
-        ask: ExitRequest::Term,
-    },
+    probe("stdio.eof", "leaves at the end of input", Ready, Eof),
+    probe("stdio.term", "leaves on SIGTERM", Ready, Term),
+    probe("stdio.host-gone", "leaves when the host is killed", Ready, HostGone),
+    probe("stdio.eof-in-flight", "leaves at the end of input, with a call in flight", InFlight, Eof),
+    probe("stdio.term-in-flight", "leaves on SIGTERM, with a call in flight", InFlight, Term),
+    probe("stdio.eof-at-start", "leaves at the end of input, right after its start", Started, Eof),
+    probe("stdio.eof-before-handshake", "leaves at the end of input, before the handshake", Up, Eof),
+    probe("stdio.term-before-handshake", "leaves on SIGTERM, before the handshake", Up, Term),
+    probe("stdio.eof-during-handshake", "leaves at the end of input, during the handshake", Greeting, Eof),
+    probe("stdio.term-during-handshake", "leaves on SIGTERM, during the handshake", Greeting, Term),
 ];
