@@ -98,64 +98,45 @@ impl Reason {
     /// One line of text for people.
     pub fn describe(&self) -> String {
         match self {
-            Reason::StdinClosed => "stdin closed".to_owned(),
             Reason::OwnerGone { pid, role } => format!("{role} {pid} gone"),
-            Reason::TerminalClosed => "terminal closed".to_owned(),
             Reason::Signal { signal } => signal_name(*signal),
-            Reason::SupervisorKilled => "leash was killed".to_owned(),
-            Reason::KeeperKilled => "keeper was killed".to_owned(),
-            Reason::KeeperStuck => "keeper did not answer".to_owned(),
-            Reason::Starved => "limit on descriptors too low".to_owned(),
-            Reason::ServerExited => "server exited".to_owned(),
-            Reason::Requested => "leash end".to_owned(),
-            Reason::Dropped => "handle dropped".to_owned(),
-            Reason::MaxAge => "max age".to_owned(),
-            Reason::Swept => "swept after a crash".to_owned(),
-            Reason::ClientDeleted => "client sent DELETE".to_owned(),
-            Reason::ClientLeft => "client disconnected".to_owned(),
-            Reason::ClientSilent => "client answers no ping".to_owned(),
-            Reason::Idle => "idle".to_owned(),
-            Reason::NotInitialized => "not initialized".to_owned(),
-            Reason::UpstreamForgot => "upstream forgot it".to_owned(),
-            Reason::Shutdown => "shutdown".to_owned(),
-            Reason::Reconfigured => "reconfigured".to_owned(),
-            Reason::Orphan => "orphan".to_owned(),
-            Reason::StaleHost => "stale host".to_owned(),
-            Reason::LeaseExpired => "lease not renewed".to_owned(),
-            Reason::StartFailed => "a server did not start".to_owned(),
+            other => other.words().1.to_owned(),
         }
     }
-}
 
-impl Reason {
     /// One word for a metric's label: the same as in a receipt's JSON.
     pub fn label(&self) -> &'static str {
+        self.words().0
+    }
+
+    /// The word for programs, and the words for people.
+    fn words(&self) -> (&'static str, &'static str) {
         match self {
-            Reason::StdinClosed => "stdin_closed",
-            Reason::OwnerGone { .. } => "owner_gone",
-            Reason::TerminalClosed => "terminal_closed",
-            Reason::Signal { .. } => "signal",
-            Reason::SupervisorKilled => "supervisor_killed",
-            Reason::KeeperKilled => "keeper_killed",
-            Reason::KeeperStuck => "keeper_stuck",
-            Reason::Starved => "starved",
-            Reason::ServerExited => "server_exited",
-            Reason::Requested => "requested",
-            Reason::Dropped => "dropped",
-            Reason::MaxAge => "max_age",
-            Reason::Swept => "swept",
-            Reason::ClientDeleted => "client_deleted",
-            Reason::ClientLeft => "client_left",
-            Reason::ClientSilent => "client_silent",
-            Reason::Idle => "idle",
-            Reason::NotInitialized => "not_initialized",
-            Reason::UpstreamForgot => "upstream_forgot",
-            Reason::Shutdown => "shutdown",
-            Reason::Reconfigured => "reconfigured",
-            Reason::Orphan => "orphan",
-            Reason::StaleHost => "stale_host",
-            Reason::LeaseExpired => "lease_expired",
-            Reason::StartFailed => "start_failed",
+            Reason::StdinClosed => ("stdin_closed", "stdin closed"),
+            Reason::OwnerGone { .. } => ("owner_gone", "owner gone"),
+            Reason::TerminalClosed => ("terminal_closed", "terminal closed"),
+            Reason::Signal { .. } => ("signal", "signal"),
+            Reason::SupervisorKilled => ("supervisor_killed", "leash was killed"),
+            Reason::KeeperKilled => ("keeper_killed", "keeper was killed"),
+            Reason::KeeperStuck => ("keeper_stuck", "keeper did not answer"),
+            Reason::Starved => ("starved", "limit on descriptors too low"),
+            Reason::ServerExited => ("server_exited", "server exited"),
+            Reason::Requested => ("requested", "leash end"),
+            Reason::Dropped => ("dropped", "handle dropped"),
+            Reason::MaxAge => ("max_age", "max age"),
+            Reason::Swept => ("swept", "swept after a crash"),
+            Reason::ClientDeleted => ("client_deleted", "client sent DELETE"),
+            Reason::ClientLeft => ("client_left", "client disconnected"),
+            Reason::ClientSilent => ("client_silent", "client answers no ping"),
+            Reason::Idle => ("idle", "idle"),
+            Reason::NotInitialized => ("not_initialized", "not initialized"),
+            Reason::UpstreamForgot => ("upstream_forgot", "upstream forgot it"),
+            Reason::Shutdown => ("shutdown", "shutdown"),
+            Reason::Reconfigured => ("reconfigured", "reconfigured"),
+            Reason::Orphan => ("orphan", "orphan"),
+            Reason::StaleHost => ("stale_host", "stale host"),
+            Reason::LeaseExpired => ("lease_expired", "lease not renewed"),
+            Reason::StartFailed => ("start_failed", "a server did not start"),
         }
     }
 }
