@@ -114,14 +114,9 @@ impl Record {
         TreeEnd {
             leader: self.leader,
             fate: Fate::Gone,
-            how,
-            exit: None,
             members: self.members.len(),
-            left: Vec::new(),
-            spared: Vec::new(),
             memory_bytes: self.memory_bytes,
-            ports: Vec::new(),
-            locks: Vec::new(),
+            ..TreeEnd::unknown(how, Vec::new())
         }
     }
 }

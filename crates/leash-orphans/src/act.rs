@@ -304,14 +304,11 @@ fn receipt(proc: &Proc, finding: &Finding, done: Done) -> Receipt {
     let tree = TreeEnd {
         leader: Some(finding.root),
         fate: if done.left.is_empty() { Fate::Ended } else { Fate::Left },
-        how: done.how,
-        exit: None,
         members: done.seen,
-        left: done.left,
-        spared: Vec::new(),
         memory_bytes: done.had.memory,
         ports: done.had.ports.into_iter().collect(),
         locks: done.had.locks.into_iter().collect(),
+        ..TreeEnd::unknown(done.how, done.left)
     };
     Receipt {
         version: VERSION,
