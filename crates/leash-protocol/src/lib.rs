@@ -6,7 +6,9 @@
 pub mod envelope;
 pub mod era;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
+#[path = "tests/fuzzing.rs"]
 pub mod fuzzing;
 pub mod header_copies;
 pub mod headers;

@@ -3,6 +3,7 @@
 mod envelope;
 mod era;
 mod frame;
+mod fuzz_bounded;
 mod headers;
 mod json;
 mod messages;

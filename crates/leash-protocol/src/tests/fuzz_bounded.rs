@@ -5,7 +5,7 @@ use std::fs;
 use std::panic::catch_unwind;
 use std::path::Path;
 
-use leash_protocol::fuzzing;
+use crate::fuzzing;
 
 /// Bytes with a meaning in one of the formats.
 const MEANINGFUL: &[u8] = b"\n\r: \0\xef\xbb\xbf\"\\{}[],u0a19-.eE\t\xff";
