@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD as BASE64;
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
@@ -23,7 +25,6 @@ pub const PARAM_PREFIX: &str = "mcp-param-";
 /// The markers around an encoded value.
 const PREFIX: &str = "=?base64?";
 const SUFFIX: &str = "?=";
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// The longest accepted session id. The specification has no limit; ids in the field have 32 to 64 characters.
 const SESSION_ID_LENGTH: usize = 1024;
@@ -98,7 +99,7 @@ pub fn check_modern(headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), 
 /// `=?base64?..?=`.
 pub fn mirrored(text: &str) -> HeaderValue {
     let is_plain = text.bytes().all(|byte| matches!(byte, b' '..=b'~')) && text.trim() == text && !is_encoded(text);
-    let encoded = if is_plain { Cow::Borrowed(text) } else { Cow::Owned(format!("{PREFIX}{}{SUFFIX}", base64(text))) };
+    let encoded = if is_plain { text.to_owned() } else { format!("{PREFIX}{}{SUFFIX}", BASE64.encode(text)) };
     // Both forms are visible ASCII and spaces, which every header may have.
     HeaderValue::from_str(&encoded).unwrap_or_else(|_| HeaderValue::from_static(""))
 }
@@ -187,58 +188,9 @@ fn decoded(value: &str) -> Option<Cow<'_, str>> {
     let Some(encoded) = value.strip_prefix(PREFIX).and_then(|rest| rest.strip_suffix(SUFFIX)) else {
         return Some(Cow::Borrowed(value));
     };
-    String::from_utf8(from_base64(encoded)?).ok().map(Cow::Owned)
+    String::from_utf8(BASE64.decode(encoded).ok()?).ok().map(Cow::Owned)
 }
 
 fn is_encoded(value: &str) -> bool {
     value.strip_prefix(PREFIX).is_some_and(|rest| rest.ends_with(SUFFIX))
-}
-
-fn base64(text: &str) -> String {
-    let mut out = String::with_capacity(text.len().div_ceil(3) * 4);
-    for group in text.as_bytes().chunks(3) {
-        let bits = group.iter().fold(0_u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - group.len()));
-        for digit in 0..4 {
-            let value = (bits >> (18 - 6 * digit) & 63) as usize;
-            out.push(if digit <= group.len() { char::from(ALPHABET[value]) } else { '=' });
-        }
-    }
-    out
-}
-
-/// Decodes base64 with the standard alphabet, padding and no stray bits: every value has exactly one accepted form.
-fn from_base64(text: &str) -> Option<Vec<u8>> {
-    let text = text.as_bytes();
-    if !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let digits = match text {
-        [rest @ .., b'=', b'='] => rest,
-        [rest @ .., b'='] => rest,
-        all => all,
-    };
-    let mut out = Vec::with_capacity(digits.len() / 4 * 3 + 2);
-    for group in digits.chunks(4) {
-        let mut bits = 0_u32;
-        for digit in group {
-            bits = bits << 6 | sextet(*digit)?;
-        }
-        // Two digits are one byte and four bits that must be zero; three digits are two bytes and two such bits.
-        let (length, stray) = match group.len() {
-            4 => (3, 0),
-            3 => (2, 2),
-            2 => (1, 4),
-            _ => return None,
-        };
-        if bits & ((1 << stray) - 1) != 0 {
-            return None;
-        }
-        let bytes = (bits >> stray).to_be_bytes();
-        out.extend_from_slice(&bytes[4 - length..]);
-    }
-    Some(out)
-}
-
-fn sextet(digit: u8) -> Option<u32> {
-    ALPHABET.iter().position(|known| *known == digit).and_then(|value| value.try_into().ok())
 }
