@@ -23,8 +23,6 @@ pub mod codes {
     pub const METHOD_NOT_FOUND: i64 = -32601;
     /// The parameters, including `_meta`, are not valid for the method.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// An error behind leash.
-    pub const INTERNAL: i64 = -32603;
     /// The code of servers for all other errors, in both eras.
     pub const SERVER: i64 = -32000;
     /// Modern: a header is missing, or differs from the body.
