@@ -1,6 +1,6 @@
 //! TOML, parsed by `toml_edit`, which reports positions.
 
-use toml_edit::{Document, InlineTable, Item, Table, Value as TomlValue};
+use toml_edit::{Document, Item, TableLike, Value as TomlValue};
 
 use super::{Member, Node, TextError, Value};
 
@@ -10,17 +10,12 @@ pub fn parse(text: &str) -> Result<Node, TextError> {
         let what = error.message().lines().next().unwrap_or("it is not TOML").to_owned();
         TextError::at(text, error.span().map_or(0, |span| span.start), what)
     })?;
-    Ok(Node { span: 0..text.len(), value: Value::Map(table(document.as_table())) })
+    Ok(Node { span: 0..text.len(), value: Value::Map(members(document.as_table())) })
 }
 
-fn table(table: &Table) -> Vec<Member> {
-    let keys = table.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
-    keys.iter().filter_map(|name| table.get_key_value(name)).filter_map(|(key, item)| member(key, item)).collect()
-}
-
-fn inline(table: &InlineTable) -> Vec<Member> {
-    let keys = table.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
-    keys.iter().filter_map(|name| table.get_key_value(name)).filter_map(|(key, item)| member(key, item)).collect()
+fn members(table: &dyn TableLike) -> Vec<Member> {
+    let keys = table.iter().filter_map(|(name, _)| table.get_key_value(name));
+    keys.filter_map(|(key, item)| member(key, item)).collect()
 }
 
 fn member(key: &toml_edit::Key, item: &Item) -> Option<Member> {
@@ -35,7 +30,7 @@ fn node(item: &Item) -> Option<Node> {
         Item::None => None,
         Item::Value(value) => Some(of_value(value)),
         Item::Table(found) => {
-            let members = table(found);
+            let members = members(found);
             let start =
                 found.span().map(|span| span.start).or_else(|| members.first().map(|first| first.key_span.start));
             let end = members.iter().map(|member| member.node.span.end).max();
@@ -52,7 +47,7 @@ fn of_value(value: &TomlValue) -> Node {
         TomlValue::String(text) => Value::Text(text.value().clone()),
         TomlValue::Boolean(flag) => Value::Bool(*flag.value()),
         TomlValue::Array(items) => Value::List(items.iter().map(of_value).collect()),
-        TomlValue::InlineTable(table) => Value::Map(inline(table)),
+        TomlValue::InlineTable(table) => Value::Map(members(table)),
         TomlValue::Integer(_) | TomlValue::Float(_) | TomlValue::Datetime(_) => Value::Other,
     };
     Node { span, value }
