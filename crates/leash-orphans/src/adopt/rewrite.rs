@@ -36,16 +36,42 @@ pub fn stdio(
         Value::Map(_) => ground.two_members(&command.node, &[shape.command], "path", words)?,
         _ => ground.two_members(&entry.node, &[], shape.command, words)?,
     };
-    let splices = changes.iter().map(|(at, change)| splice(*at, change)).collect();
-    let changes = changes.into_iter().map(|(_, change)| change).collect();
-    Ok(Rewritten { splices, adopted: Adopted { path: entry.path.clone(), changes, prefix: Some(prefix) } })
+    Ok(Rewritten::new(entry, changes, Some(prefix)))
 }
 
 /// A change and the position of its text.
 pub(super) type PlacedChange = (usize, Change);
 
-pub(super) fn splice(at: usize, change: &Change) -> Splice {
-    Splice { at, before: change.before.clone(), after: change.after.clone() }
+/// A change of `member` in the map at `inside`. Afterwards it reaches from the first of the keys to the last.
+pub(super) fn change(
+    text: &str,
+    inside: &[&str],
+    member: &Member,
+    (first, last): (&str, &str),
+    after: String,
+) -> PlacedChange {
+    let span = member.span();
+    let change = Change {
+        inside: inside.iter().map(|key| (*key).to_owned()).collect(),
+        first: first.to_owned(),
+        last: last.to_owned(),
+        before: text[span.clone()].to_owned(),
+        after,
+    };
+    (span.start, change)
+}
+
+impl Rewritten {
+    pub(super) fn new(entry: &ConfigEntry, changes: Vec<PlacedChange>, prefix: Option<Prefix>) -> Rewritten {
+        let splice = |(at, change): &PlacedChange| Splice {
+            at: *at,
+            before: change.before.clone(),
+            after: change.after.clone(),
+        };
+        let splices = changes.iter().map(splice).collect();
+        let changes = changes.into_iter().map(|(_, change)| change).collect();
+        Rewritten { splices, adopted: Adopted { path: entry.path.clone(), changes, prefix } }
+    }
 }
 
 /// The text to change, with the values that all changes share.
@@ -134,14 +160,6 @@ impl StdioEntryText<'_> {
     }
 
     fn change(&self, inside: &[&str], (member, last): (&Member, &str), after: String) -> PlacedChange {
-        let span = member.span();
-        let change = Change {
-            inside: inside.iter().map(|key| (*key).to_owned()).collect(),
-            first: member.key.clone(),
-            last: last.to_owned(),
-            before: self.text[span.clone()].to_owned(),
-            after,
-        };
-        (span.start, change)
+        change(self.text, inside, member, (&member.key, last), after)
     }
 }

@@ -3,8 +3,8 @@
 //! The URL becomes a word on a command line, which every user of the machine can read: an entry whose URL contains a
 //! secret stays unchanged. Headers go through the environment, which only the same user can read.
 
-use super::rewrite::{PlacedChange, Rewritten, odd, splice};
-use super::{Adopted, Change, UnchangedReason, run_words};
+use super::rewrite::{PlacedChange, Rewritten, change, odd};
+use super::{UnchangedReason, run_words};
 use crate::clients::entry::ConfigEntry;
 use crate::clients::text::{Format, Member, Node, Value, write};
 use crate::clients::{ConfigFile, Shape};
@@ -41,9 +41,7 @@ pub fn url(
     changes.extend(ground.kind(shape)?);
     words.push(url.to_owned());
     changes.push(ground.address(address, shape, program, &words)?);
-    let splices = changes.iter().map(|(at, change)| splice(*at, change)).collect();
-    let changes = changes.into_iter().map(|(_, change)| change).collect();
-    Ok(Rewritten { splices, adopted: Adopted { path: entry.path.clone(), changes, prefix: None } })
+    Ok(Rewritten::new(entry, changes, None))
 }
 
 /// Refuses a URL that contains, or would put, a secret on the command line.
@@ -208,16 +206,8 @@ impl HttpEntryText<'_> {
         Ok(self.change(address, (shape.command, shape.args), after))
     }
 
-    fn change(&self, member: &Member, (first, last): (&str, &str), after: String) -> PlacedChange {
-        let span = member.span();
-        let change = Change {
-            inside: Vec::new(),
-            first: first.to_owned(),
-            last: last.to_owned(),
-            before: self.text[span.clone()].to_owned(),
-            after,
-        };
-        (span.start, change)
+    fn change(&self, member: &Member, keys: (&str, &str), after: String) -> PlacedChange {
+        change(self.text, &[], member, keys, after)
     }
 }
 
