@@ -1,12 +1,11 @@
-//! The knowledge that a scan starts with: the servers that clients declare, patterns of the clients' own programs,
-//! known server packages, and the ledger's entries. The caller reads homes and ledgers; this module only holds the
-//! result.
+//! The knowledge that a scan starts with: the servers that clients declare, known server packages, and the ledger's
+//! entries. The caller reads homes and ledgers; this module only holds the result.
 
 use std::fs;
 
 pub mod identify;
 
-use crate::clients::{self, Client};
+use crate::clients;
 use leash_model::identity::Identity;
 use leash_model::receipt::Receipt;
 use leash_model::record::Record;
@@ -17,12 +16,6 @@ use leash_tree::tree::spec;
 pub struct Knowledge {
     /// The stdio servers in the clients' configurations.
     pub declared: Vec<DeclaredCommand>,
-    /// Patterns of the clients' own programs.
-    pub hosts: Vec<HostPattern>,
-    /// Packages that are MCP servers.
-    pub packages: Vec<ServerPackage>,
-    /// Environment variables that show which client a process comes from.
-    pub marks: Vec<HostMark>,
     /// The runs in the ledger.
     pub leashed: Vec<Leashed>,
     /// Sessions of leash that have ended, by their receipts.
@@ -44,35 +37,6 @@ pub struct DeclaredCommand {
     pub cwd: Option<String>,
     /// The directory of the project that the configuration belongs to.
     pub project: Option<String>,
-}
-
-/// The pattern of a client's program. A match of one of the two is enough.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostPattern {
-    /// The client's name.
-    pub client: String,
-    /// Its short name, or the last part of its first argument.
-    pub names: Vec<String>,
-    /// A part of the path of the script that node or python runs.
-    pub scripts: Vec<String>,
-}
-
-/// A package that is an MCP server.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerPackage {
-    /// Its name; `*` at the end matches any text.
-    pub name: String,
-    /// The programs it installs, where they are not named like the package's last part.
-    pub programs: Vec<String>,
-}
-
-/// An environment variable that only one client sets for the processes that it starts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HostMark {
-    /// The variable.
-    pub variable: String,
-    /// The client's name.
-    pub client: String,
 }
 
 /// A run in the ledger.
@@ -101,9 +65,13 @@ impl Leashed {
     }
 }
 
-/// Server packages and the programs they install. Only names of known servers, never a pattern with `mcp` alone:
-/// clients, inspectors and proxies have it in their names too.
-const PACKAGES: [(&str, &[&str]); 44] = [
+/// A package that is an MCP server: its name, where `*` at the end matches any text, and the programs it installs, where
+/// they are not named like the package's last part.
+type ServerPackage = (&'static str, &'static [&'static str]);
+
+/// Known server packages, by the names that npx, uvx, node and python have in their command lines. Only names of known
+/// servers, never a pattern with `mcp` alone: clients, inspectors and proxies have it in their names too.
+const PACKAGES: [ServerPackage; 48] = [
     ("@modelcontextprotocol/server-everything", &["mcp-server-everything"]),
     ("@modelcontextprotocol/server-filesystem", &["mcp-server-filesystem"]),
     ("@modelcontextprotocol/server-memory", &["mcp-server-memory"]),
@@ -148,33 +116,13 @@ const PACKAGES: [(&str, &[&str]); 44] = [
     ("awslabs.core-mcp-server", &[]),
     ("awslabs.aws-documentation-mcp-server", &[]),
     ("awslabs.aws-api-mcp-server", &[]),
+    ("awslabs.*", &[]),
+    ("task-master-ai", &[]),
+    ("serena-mcp-server", &[]),
+    ("blender-mcp", &[]),
 ];
 
 impl Knowledge {
-    /// The built-in knowledge.
-    pub fn builtin() -> Knowledge {
-        let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let host = |client: &Client| HostPattern {
-            client: client.name.to_owned(),
-            names: owned(&[client.host.comms, client.host.programs].concat()),
-            scripts: owned(client.host.scripts),
-        };
-        let package =
-            |(name, programs): &(&str, &[&str])| ServerPackage { name: (*name).to_owned(), programs: owned(programs) };
-        let further =
-            clients::table::PACKAGES.iter().filter(|known| PACKAGES.iter().all(|(name, _)| *name != known.name));
-        let further = further.map(|known| ServerPackage { name: known.name.to_owned(), programs: Vec::new() });
-        let marks = clients::CLIENTS.iter().flat_map(|client| client.marks.iter().map(move |mark| (mark, client)));
-        Knowledge {
-            hosts: clients::CLIENTS.iter().map(host).collect(),
-            packages: PACKAGES.iter().map(package).chain(further).collect(),
-            marks: marks
-                .map(|(mark, client)| HostMark { variable: mark.variable.to_owned(), client: client.name.to_owned() })
-                .collect(),
-            ..Knowledge::default()
-        }
-    }
-
     /// Adds the stdio servers that clients declare.
     pub fn declare(&mut self, servers: impl IntoIterator<Item = clients::DeclaredServer>) {
         for server in servers {
@@ -212,7 +160,7 @@ impl Knowledge {
 
     /// The environment variables that are read for every relevant process. For a process that may be a declared
     /// server, [`Knowledge::declared_variables`] are read too. No other variable is ever read.
-    pub fn variables(&self) -> impl Iterator<Item = &str> {
-        self.marks.iter().map(|mark| mark.variable.as_str()).chain([spec::MARK])
+    pub fn variables() -> impl Iterator<Item = &'static str> {
+        clients::CLIENTS.iter().flat_map(|client| client.marks).copied().chain([spec::MARK])
     }
 }

@@ -11,7 +11,7 @@ use std::fs;
 
 use crate::facts::{Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, UnreadReason};
 use crate::knowledge::Knowledge;
-use crate::knowledge::identify::Matcher;
+use crate::knowledge::identify::{self, Matcher};
 use leash_tree::platform::identity::pid_namespace;
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::spec;
@@ -190,7 +190,7 @@ impl<'a> Look<'a> {
         };
         if known.is_some() {
             Is::Server
-        } else if self.matcher.host(&process.comm, &process.argv).is_some() {
+        } else if identify::client_of(&process.comm, &process.argv).is_some() {
             Is::Host
         } else {
             Is::Nobody
@@ -264,7 +264,7 @@ impl<'a> Look<'a> {
 
     /// Reads the standard descriptors and the marks of relevant processes.
     fn closely(&mut self) {
-        let variables: HashSet<&str> = self.knowledge.variables().collect();
+        let variables: HashSet<&str> = Knowledge::variables().collect();
         for process in &mut self.facts.processes {
             let pid = process.id.pid;
             if self.judged.contains(&pid) || self.around.contains(&pid) {

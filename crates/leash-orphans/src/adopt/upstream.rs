@@ -142,7 +142,7 @@ impl HttpEntryText<'_> {
         shape: &Shape,
         variables: &[(String, String)],
     ) -> Result<String, UnchangedReason> {
-        if !matches!(self.format, Format::Json | Format::Jsonc) {
+        if self.format != Format::Json {
             return Err(odd());
         }
         // Only names change. Go backwards, so that the earlier positions stay valid.

@@ -31,7 +31,7 @@ pub struct Client {
     /// The pattern that recognises its processes.
     pub host: Host,
     /// Variables that it sets for the processes it starts.
-    pub marks: &'static [Mark],
+    pub marks: &'static [&'static str],
 }
 
 impl Client {
@@ -42,7 +42,7 @@ impl Client {
 
     /// The variable that names the client's own session in the environment of its servers, if it sets one.
     pub fn session_variable(&self) -> Option<&'static str> {
-        self.marks.iter().find(|mark| mark.meaning == Meaning::Session).map(|mark| mark.variable)
+        self.marks.iter().copied().find(|mark| table::SESSION_VARIABLES.contains(mark))
     }
 }
 
@@ -60,8 +60,6 @@ pub struct ConfigPlace {
     /// The keys that lead to the map of servers, one list for each map that the file may have. A key `*` matches any
     /// key.
     pub maps: &'static [&'static [&'static str]],
-    /// True if leash may change the file. False for a file that a package manager or an administrator owns.
-    pub ours_to_edit: bool,
 }
 
 /// The users and projects to which a configuration applies.
@@ -78,6 +76,13 @@ pub enum Scope {
     Plugin,
     /// All users of this machine; its administrator owns the file.
     System,
+}
+
+impl Scope {
+    /// True if leash may change such a file. False for a file that a package manager or an administrator owns.
+    pub fn is_ours_to_edit(self) -> bool {
+        !matches!(self, Scope::Plugin | Scope::System)
+    }
 }
 
 /// The directory at which a path starts.
@@ -118,51 +123,11 @@ pub struct Shape {
 /// The pattern that recognises the processes of a client. One match is enough.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Host {
-    /// Names in `/proc/PID/comm`.
-    pub comms: &'static [&'static str],
-    /// File names of the executable.
-    pub programs: &'static [&'static str],
+    /// Names in `/proc/PID/comm`, and file names of the executable.
+    pub names: &'static [&'static str],
     /// A part of the path of a script that an interpreter (node, bun, python) runs: a directory if it ends with `/`,
     /// else the end of the path.
     pub scripts: &'static [&'static str],
-}
-
-impl Host {
-    /// True if a process with this name, executable and command line belongs to the client. Only file names and whole
-    /// path components are compared, so that a server called `cursor-notes` is not taken for Cursor.
-    pub fn is(&self, comm: &str, exe: Option<&str>, argv: &[String]) -> bool {
-        let base = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-        let is_program = |path: &str| self.programs.contains(&base(path).as_str());
-        self.comms.contains(&comm)
-            || exe.is_some_and(is_program)
-            || argv.first().is_some_and(|word| is_program(word))
-            || (argv.iter().skip(1).find(|word| !word.starts_with('-')))
-                .is_some_and(|script| self.scripts.iter().any(|part| is_part(script, part)))
-    }
-}
-
-fn is_part(script: &str, part: &str) -> bool {
-    if part.ends_with('/') { script.contains(part) } else { script.ends_with(part) }
-}
-
-/// A variable that a client sets in the environment of the processes that it starts.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Mark {
-    /// Its name.
-    pub variable: &'static str,
-    /// The meaning of its value.
-    pub meaning: Meaning,
-}
-
-/// The meaning of a mark's value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    /// No more than that the client is an ancestor.
-    Presence,
-    /// The client's own session.
-    Session,
-    /// The pid of the client's process.
-    Pid,
 }
 
 /// Something in a configuration that leash did not understand, and its place.
@@ -176,41 +141,6 @@ pub struct Note {
     pub text: String,
 }
 
-/// A package that is known to be an MCP server, independent of its client and its configuration.
-///
-/// The names are those that appear in the command lines of npx, uvx, node and python.
-#[derive(Debug, PartialEq, Eq)]
-pub struct Package {
-    /// The name of the package, or the beginning of the name if it ends with `*`.
-    pub name: &'static str,
-    /// The registry that publishes it.
-    pub registry: PackageRegistry,
-}
-
-/// A registry of packages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PackageRegistry {
-    /// npm: run by npx, bunx, pnpm dlx, or node on a file below `node_modules/NAME/`.
-    Npm,
-    /// PyPI: run by uvx, pipx, or python on a script or module of that name.
-    PyPi,
-}
-
-impl Package {
-    /// True if `word`, such as `@playwright/mcp@latest` or `mcp-server-git==1.2`, names this package.
-    pub fn is_named_by(&self, word: &str) -> bool {
-        // A version follows an `@` that is not the first character, or one of pip's operators.
-        let bare = match word.char_indices().skip(1).find(|(_, letter)| "@=<>~![".contains(*letter)) {
-            Some((end, _)) => &word[..end],
-            None => word,
-        };
-        match self.name.strip_suffix('*') {
-            Some(beginning) => bare.starts_with(beginning),
-            None => bare == self.name,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -222,36 +152,5 @@ mod tests {
             assert!(CLIENTS[index + 1..].iter().all(|other| other.id != client.id), "{}", client.id);
             assert_eq!(Client::find(client.id), Some(client));
         }
-    }
-
-    #[test]
-    fn a_version_does_not_change_the_package() {
-        let package = |name| Package { name, registry: PackageRegistry::Npm };
-        for word in ["@playwright/mcp", "@playwright/mcp@latest", "@playwright/mcp@0.0.30"] {
-            assert!(package("@playwright/mcp").is_named_by(word), "{word}");
-        }
-        assert!(package("mcp-server-git").is_named_by("mcp-server-git==1.2"));
-        assert!(package("@modelcontextprotocol/server-*").is_named_by("@modelcontextprotocol/server-memory@1"));
-        for word in ["@playwright/mcp-helper", "playwright/mcp", "@playwright", ""] {
-            assert!(!package("@playwright/mcp").is_named_by(word), "{word}");
-        }
-    }
-
-    #[test]
-    fn only_processes_of_the_client_are_its_hosts() {
-        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let is = |id: &str, comm: &str, exe: &str, line: &str| {
-            Client::find(id).expect("a known client").host.is(comm, Some(exe), &words(line))
-        };
-        assert!(is("claude-code", "claude", "/home/u/.local/share/claude/versions/2.1.3", "claude"));
-        assert!(is(
-            "claude-code",
-            "node",
-            "/usr/bin/node",
-            "node --x /usr/lib/node_modules/@anthropic-ai/claude-code/cli.js"
-        ));
-        assert!(is("codex", "codex", "/opt/codex", "/opt/codex mcp list"));
-        assert!(!is("cursor", "node", "/usr/bin/node", "node /home/u/cursor-notes/server.js"));
-        assert!(!is("claude-code", "node", "/usr/bin/node", "node server.js @anthropic-ai/claude-code/cli.js"));
     }
 }

@@ -1,7 +1,8 @@
 //! The table of clients. Every entry names its source; no entry is guessed from a name.
 
-use super::text::Format::{self, Json, Jsonc, Toml, Yaml};
-use super::{Client, ConfigPlace, Host, Mark, Meaning, Package, PackageRegistry, Root, Scope, Shape};
+use super::Root::{self, Config, Home, Variable};
+use super::text::Format::{self, Json, Toml, Yaml};
+use super::{Client, ConfigPlace, Host, Scope, Shape};
 
 /// `{"mcpServers": {NAME: ...}}`, the map that most clients have.
 const MCP_SERVERS: &[&[&str]] = &[&["mcpServers"]];
@@ -22,13 +23,35 @@ const PLAIN: Shape = Shape {
 };
 
 const fn place(scope: Scope, root: Root, path: &'static str) -> ConfigPlace {
-    ConfigPlace { scope, root, path, format: Json, maps: MCP_SERVERS, ours_to_edit: true }
+    ConfigPlace { scope, root, path, format: Json, maps: MCP_SERVERS }
 }
 
-/// The same place, in another format and with other maps.
-const fn written(format: Format, maps: &'static [&'static [&'static str]], place: ConfigPlace) -> ConfigPlace {
-    ConfigPlace { format, maps, ..place }
+const fn user(root: Root, path: &'static str) -> ConfigPlace {
+    place(Scope::User, root, path)
 }
+
+const fn project(path: &'static str) -> ConfigPlace {
+    place(Scope::Project, Root::Project, path)
+}
+
+const fn system(path: &'static str) -> ConfigPlace {
+    place(Scope::System, Root::System, path)
+}
+
+impl ConfigPlace {
+    /// The same place, with other maps.
+    const fn with(self, maps: &'static [&'static [&'static str]]) -> ConfigPlace {
+        ConfigPlace { maps, ..self }
+    }
+
+    /// The same place, in another format.
+    const fn written_in(self, format: Format) -> ConfigPlace {
+        ConfigPlace { format, ..self }
+    }
+}
+
+/// The marks whose value is the client's own session.
+pub(super) const SESSION_VARIABLES: &[&str] = &["CLAUDE_CODE_SESSION_ID"];
 
 /// All known clients.
 pub const CLIENTS: &[Client] = &[
@@ -56,36 +79,19 @@ const CLAUDE_CODE: Client = Client {
     id: "claude-code",
     name: "Claude Code",
     places: &[
-        ConfigPlace {
-            maps: &[&["mcpServers"], &["projects", "*", "mcpServers"]],
-            ..place(Scope::User, Root::Variable("CLAUDE_CONFIG_DIR", ""), ".claude.json")
-        },
-        place(Scope::Project, Root::Project, ".mcp.json"),
-        ConfigPlace {
-            ours_to_edit: false,
-            // An older format has the servers at the top level, without `mcpServers`.
-            maps: &[&["mcpServers"], &[]],
-            ..place(Scope::Plugin, Root::Variable("CLAUDE_CONFIG_DIR", ".claude"), "plugins/cache/*/*/*/.mcp.json")
-        },
-        ConfigPlace {
-            ours_to_edit: false,
-            ..place(
-                Scope::Plugin,
-                Root::Variable("CLAUDE_CONFIG_DIR", ".claude"),
-                "plugins/cache/*/*/*/.claude-plugin/plugin.json",
-            )
-        },
-        ConfigPlace { ours_to_edit: false, ..place(Scope::System, Root::System, "etc/claude-code/managed-mcp.json") },
+        user(Variable("CLAUDE_CONFIG_DIR", ""), ".claude.json")
+            .with(&[&["mcpServers"], &["projects", "*", "mcpServers"]]),
+        project(".mcp.json"),
+        // An older format has the servers at the top level, without `mcpServers`.
+        place(Scope::Plugin, CLAUDE_DIR, "plugins/cache/*/*/*/.mcp.json").with(&[&["mcpServers"], &[]]),
+        place(Scope::Plugin, CLAUDE_DIR, "plugins/cache/*/*/*/.claude-plugin/plugin.json"),
+        system("etc/claude-code/managed-mcp.json"),
     ],
     shape: PLAIN,
-    host: Host { comms: &["claude"], programs: &["claude"], scripts: &["/@anthropic-ai/claude-code/"] },
-    marks: &[
-        Mark { variable: "CLAUDE_CODE_SESSION_ID", meaning: Meaning::Session },
-        Mark { variable: "CLAUDECODE", meaning: Meaning::Presence },
-        Mark { variable: "CLAUDE_CODE_ENTRYPOINT", meaning: Meaning::Presence },
-        Mark { variable: "CLAUDE_PROJECT_DIR", meaning: Meaning::Presence },
-    ],
+    host: Host { names: &["claude"], scripts: &["/@anthropic-ai/claude-code/"] },
+    marks: &["CLAUDE_CODE_SESSION_ID", "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_PROJECT_DIR"],
 };
+const CLAUDE_DIR: Root = Variable("CLAUDE_CONFIG_DIR", ".claude");
 
 // modelcontextprotocol.io/docs/develop/connect-local-servers; the Linux builds keep Electron's `~/.config/Claude`.
 // It expands no variables, and its file has no HTTP servers.
@@ -93,11 +99,11 @@ const CLAUDE_DESKTOP: Client = Client {
     id: "claude-desktop",
     name: "Claude Desktop",
     places: &[
-        place(Scope::User, Root::Config, "Claude/claude_desktop_config.json"),
-        place(Scope::User, Root::Home, "Library/Application Support/Claude/claude_desktop_config.json"),
+        user(Config, "Claude/claude_desktop_config.json"),
+        user(Home, "Library/Application Support/Claude/claude_desktop_config.json"),
     ],
     shape: Shape { stdio_type: None, env_expands: false, ..PLAIN },
-    host: Host { comms: &["claude-desktop"], programs: &["claude-desktop"], scripts: &["/claude-desktop/"] },
+    host: Host { names: &["claude-desktop"], scripts: &["/claude-desktop/"] },
     marks: &[],
 };
 
@@ -105,20 +111,10 @@ const CLAUDE_DESKTOP: Client = Client {
 const CURSOR: Client = Client {
     id: "cursor",
     name: "Cursor",
-    places: &[
-        ConfigPlace { format: Jsonc, ..place(Scope::User, Root::Home, ".cursor/mcp.json") },
-        ConfigPlace { format: Jsonc, ..place(Scope::Project, Root::Project, ".cursor/mcp.json") },
-    ],
+    places: &[user(Home, ".cursor/mcp.json"), project(".cursor/mcp.json")],
     shape: PLAIN,
-    host: Host {
-        comms: &["cursor", "Cursor", "cursor-agent"],
-        programs: &["cursor", "cursor-agent"],
-        scripts: &["/cursor-agent/"],
-    },
-    marks: &[
-        Mark { variable: "CURSOR_TRACE_ID", meaning: Meaning::Presence },
-        Mark { variable: "CURSOR_AGENT", meaning: Meaning::Presence },
-    ],
+    host: Host { names: &["cursor", "Cursor", "cursor-agent"], scripts: &["/cursor-agent/"] },
+    marks: &["CURSOR_TRACE_ID", "CURSOR_AGENT"],
 };
 
 // code.visualstudio.com/docs/copilot/customization/mcp-servers: `mcp.json` of the profile and of the workspace,
@@ -128,17 +124,17 @@ const VS_CODE: Client = Client {
     id: "vscode",
     name: "VS Code",
     places: &[
-        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code/User/mcp.json")),
-        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code/User/profiles/*/mcp.json")),
-        written(Jsonc, SETTINGS, place(Scope::User, Root::Config, "Code/User/settings.json")),
-        written(Jsonc, SERVERS, place(Scope::User, Root::Home, "Library/Application Support/Code/User/mcp.json")),
+        user(Config, "Code/User/mcp.json").with(SERVERS),
+        user(Config, "Code/User/profiles/*/mcp.json").with(SERVERS),
+        user(Config, "Code/User/settings.json").with(SETTINGS),
+        user(Home, "Library/Application Support/Code/User/mcp.json").with(SERVERS),
         // The file of a remote window's server.
-        written(Jsonc, SERVERS, place(Scope::User, Root::Home, ".vscode-server/data/User/mcp.json")),
-        written(Jsonc, SERVERS, place(Scope::Project, Root::Project, ".vscode/mcp.json")),
-        written(Jsonc, SETTINGS, place(Scope::Project, Root::Project, ".vscode/settings.json")),
+        user(Home, ".vscode-server/data/User/mcp.json").with(SERVERS),
+        project(".vscode/mcp.json").with(SERVERS),
+        project(".vscode/settings.json").with(SETTINGS),
     ],
     shape: PLAIN,
-    host: Host { comms: &["code"], programs: &["code"], scripts: &["/.vscode-server/"] },
+    host: Host { names: &["code"], scripts: &["/.vscode-server/"] },
     marks: VS_CODE_MARKS,
 };
 
@@ -146,42 +142,27 @@ const VS_CODE_INSIDERS: Client = Client {
     id: "vscode-insiders",
     name: "VS Code Insiders",
     places: &[
-        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code - Insiders/User/mcp.json")),
-        written(Jsonc, SERVERS, place(Scope::User, Root::Config, "Code - Insiders/User/profiles/*/mcp.json")),
-        written(Jsonc, SETTINGS, place(Scope::User, Root::Config, "Code - Insiders/User/settings.json")),
-        written(
-            Jsonc,
-            SERVERS,
-            place(Scope::User, Root::Home, "Library/Application Support/Code - Insiders/User/mcp.json"),
-        ),
-        written(Jsonc, SERVERS, place(Scope::User, Root::Home, ".vscode-server-insiders/data/User/mcp.json")),
+        user(Config, "Code - Insiders/User/mcp.json").with(SERVERS),
+        user(Config, "Code - Insiders/User/profiles/*/mcp.json").with(SERVERS),
+        user(Config, "Code - Insiders/User/settings.json").with(SETTINGS),
+        user(Home, "Library/Application Support/Code - Insiders/User/mcp.json").with(SERVERS),
+        user(Home, ".vscode-server-insiders/data/User/mcp.json").with(SERVERS),
     ],
     shape: PLAIN,
-    host: Host { comms: &["code-insiders"], programs: &["code-insiders"], scripts: &["/.vscode-server-insiders/"] },
+    host: Host { names: &["code-insiders"], scripts: &["/.vscode-server-insiders/"] },
     marks: VS_CODE_MARKS,
 };
 
-const VS_CODE_MARKS: &[Mark] = &[
-    Mark { variable: "VSCODE_PID", meaning: Meaning::Pid },
-    Mark { variable: "VSCODE_IPC_HOOK", meaning: Meaning::Presence },
-    Mark { variable: "VSCODE_CWD", meaning: Meaning::Presence },
-];
+const VS_CODE_MARKS: &[&str] = &["VSCODE_PID", "VSCODE_IPC_HOOK", "VSCODE_CWD"];
 
 // docs.windsurf.com/windsurf/cascade/mcp: one file, `serverUrl` or `url`, `disabled`, `${env:NAME}` in command, args,
 // env, urls and headers.
 const WINDSURF: Client = Client {
     id: "windsurf",
     name: "Windsurf",
-    places: &[
-        place(Scope::User, Root::Home, ".codeium/windsurf/mcp_config.json"),
-        place(Scope::User, Root::Home, ".codeium/windsurf-next/mcp_config.json"),
-    ],
+    places: &[user(Home, ".codeium/windsurf/mcp_config.json"), user(Home, ".codeium/windsurf-next/mcp_config.json")],
     shape: Shape { urls: &["serverUrl", "url"], stdio_type: None, ..PLAIN },
-    host: Host {
-        comms: &["windsurf", "windsurf-next"],
-        programs: &["windsurf", "windsurf-next"],
-        scripts: &["/.windsurf-server/"],
-    },
+    host: Host { names: &["windsurf", "windsurf-next"], scripts: &["/.windsurf-server/"] },
     marks: &[],
 };
 
@@ -192,19 +173,15 @@ const CODEX: Client = Client {
     id: "codex",
     name: "Codex CLI",
     places: &[
-        written(Toml, &[&["mcp_servers"]], place(Scope::User, Root::Variable("CODEX_HOME", ".codex"), "config.toml")),
-        written(Toml, &[&["mcp_servers"]], place(Scope::Project, Root::Project, ".codex/config.toml")),
-        ConfigPlace {
-            format: Toml,
-            maps: &[&["mcp_servers"]],
-            ours_to_edit: false,
-            ..place(Scope::System, Root::System, "etc/codex/config.toml")
-        },
+        user(Variable("CODEX_HOME", ".codex"), "config.toml").with(CODEX_MAPS).written_in(Toml),
+        project(".codex/config.toml").with(CODEX_MAPS).written_in(Toml),
+        system("etc/codex/config.toml").with(CODEX_MAPS).written_in(Toml),
     ],
     shape: Shape { headers: "http_headers", stdio_type: None, env_expands: false, ..PLAIN },
-    host: Host { comms: &["codex"], programs: &["codex"], scripts: &["/@openai/codex/"] },
+    host: Host { names: &["codex"], scripts: &["/@openai/codex/"] },
     marks: &[],
 };
+const CODEX_MAPS: &[&[&str]] = &[&["mcp_servers"]];
 
 // google-gemini/gemini-cli docs/tools/mcp-server.md and docs/cli/configuration.md: `command` (stdio), `url` (SSE) or
 // `httpUrl`; `$VAR` and `${VAR}` in every value of settings.json; GEMINI_CLI=1 is set for programs that its shell tool
@@ -213,17 +190,13 @@ const GEMINI: Client = Client {
     id: "gemini",
     name: "Gemini CLI",
     places: &[
-        ConfigPlace { format: Jsonc, ..place(Scope::User, Root::Home, ".gemini/settings.json") },
-        ConfigPlace { format: Jsonc, ..place(Scope::Project, Root::Project, ".gemini/settings.json") },
-        ConfigPlace {
-            format: Jsonc,
-            ours_to_edit: false,
-            ..place(Scope::System, Root::System, "etc/gemini-cli/settings.json")
-        },
+        user(Home, ".gemini/settings.json"),
+        project(".gemini/settings.json"),
+        system("etc/gemini-cli/settings.json"),
     ],
     shape: Shape { urls: &["httpUrl", "url"], stdio_type: None, ..PLAIN },
-    host: Host { comms: &["gemini"], programs: &["gemini"], scripts: &["/@google/gemini-cli/", "/bin/gemini"] },
-    marks: &[Mark { variable: "GEMINI_CLI", meaning: Meaning::Presence }],
+    host: Host { names: &["gemini"], scripts: &["/@google/gemini-cli/", "/bin/gemini"] },
+    marks: &["GEMINI_CLI"],
 };
 
 // docs.github.com/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers: one file, `type` is `local` or
@@ -231,9 +204,9 @@ const GEMINI: Client = Client {
 const COPILOT: Client = Client {
     id: "copilot",
     name: "Copilot CLI",
-    places: &[place(Scope::User, Root::Variable("COPILOT_HOME", ".copilot"), "mcp-config.json")],
+    places: &[user(Variable("COPILOT_HOME", ".copilot"), "mcp-config.json")],
     shape: Shape { stdio_type: Some("local"), ..PLAIN },
-    host: Host { comms: &["copilot"], programs: &["copilot"], scripts: &["/@github/copilot/", "/bin/copilot"] },
+    host: Host { names: &["copilot"], scripts: &["/@github/copilot/", "/bin/copilot"] },
     marks: &[],
 };
 
@@ -243,14 +216,14 @@ const OPENCODE: Client = Client {
     id: "opencode",
     name: "opencode",
     places: &[
-        written(Jsonc, OPENCODE_MAPS, place(Scope::User, Root::Config, "opencode/opencode.json")),
-        written(Jsonc, OPENCODE_MAPS, place(Scope::User, Root::Config, "opencode/opencode.jsonc")),
-        written(Jsonc, OPENCODE_MAPS, place(Scope::Project, Root::Project, "opencode.json")),
-        written(Jsonc, OPENCODE_MAPS, place(Scope::Project, Root::Project, "opencode.jsonc")),
+        user(Config, "opencode/opencode.json").with(OPENCODE_MAPS),
+        user(Config, "opencode/opencode.jsonc").with(OPENCODE_MAPS),
+        project("opencode.json").with(OPENCODE_MAPS),
+        project("opencode.jsonc").with(OPENCODE_MAPS),
     ],
     shape: Shape { env: "environment", stdio_type: Some("local"), ..PLAIN },
-    host: Host { comms: &["opencode"], programs: &["opencode"], scripts: &["/opencode-ai/"] },
-    marks: &[Mark { variable: "OPENCODE", meaning: Meaning::Presence }],
+    host: Host { names: &["opencode"], scripts: &["/opencode-ai/"] },
+    marks: &["OPENCODE"],
 };
 /// The newer format first: in a file of that format, `servers` is not a server.
 const OPENCODE_MAPS: &[&[&str]] = &[&["mcp", "servers"], &["mcp"]];
@@ -262,12 +235,12 @@ const ZED: Client = Client {
     id: "zed",
     name: "Zed",
     places: &[
-        written(Jsonc, &[&["context_servers"]], place(Scope::User, Root::Config, "zed/settings.json")),
-        written(Jsonc, &[&["context_servers"]], place(Scope::Project, Root::Project, ".zed/settings.json")),
+        user(Config, "zed/settings.json").with(&[&["context_servers"]]),
+        project(".zed/settings.json").with(&[&["context_servers"]]),
     ],
     shape: Shape { stdio_type: None, env_expands: false, ..PLAIN },
-    host: Host { comms: &["zed", "zed-editor"], programs: &["zed", "zed-editor", "zeditor"], scripts: &[] },
-    marks: &[Mark { variable: "ZED_TERM", meaning: Meaning::Presence }],
+    host: Host { names: &["zed", "zed-editor", "zeditor"], scripts: &[] },
+    marks: &["ZED_TERM"],
 };
 
 // block.github.io/goose/docs/guides/config-files: `extensions` in config.yaml; `type` is stdio, streamable_http or
@@ -275,10 +248,10 @@ const ZED: Client = Client {
 const GOOSE: Client = Client {
     id: "goose",
     name: "goose",
-    places: &[written(Yaml, &[&["extensions"]], place(Scope::User, Root::Config, "goose/config.yaml"))],
+    places: &[user(Config, "goose/config.yaml").with(&[&["extensions"]]).written_in(Yaml)],
     shape: Shape { command: "cmd", env: "envs", urls: &["uri"], env_expands: false, ..PLAIN },
-    host: Host { comms: &["goose", "goosed"], programs: &["goose", "goosed"], scripts: &[] },
-    marks: &[Mark { variable: "GOOSE_TERMINAL", meaning: Meaning::Presence }],
+    host: Host { names: &["goose", "goosed"], scripts: &[] },
+    marks: &["GOOSE_TERMINAL"],
 };
 
 // docs.cline.bot/getting-started/config (`~/.cline/data/settings`) and, before that, the extension's storage; `type`
@@ -287,69 +260,13 @@ const CLINE: Client = Client {
     id: "cline",
     name: "Cline",
     places: &[
-        place(Scope::User, Root::Home, ".cline/data/settings/cline_mcp_settings.json"),
-        place(
-            Scope::User,
-            Root::Config,
-            "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-        ),
-        place(
-            Scope::User,
-            Root::Config,
-            "Code - Insiders/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-        ),
-        place(
-            Scope::User,
-            Root::Config,
-            "Cursor/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-        ),
-        place(
-            Scope::User,
-            Root::Home,
-            ".vscode-server/data/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json",
-        ),
+        user(Home, ".cline/data/settings/cline_mcp_settings.json"),
+        user(Config, "Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
+        user(Config, "Code - Insiders/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
+        user(Config, "Cursor/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
+        user(Home, ".vscode-server/data/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
     ],
     shape: Shape { env_expands: false, ..PLAIN },
-    host: Host { comms: &["cline"], programs: &["cline"], scripts: &["/node_modules/cline/"] },
+    host: Host { names: &["cline"], scripts: &["/node_modules/cline/"] },
     marks: &[],
 };
-
-/// Packages that are published as MCP servers. The list is short: arguments equal to a declared server are better
-/// evidence. It only helps with servers that no file declares any more.
-pub const PACKAGES: &[Package] = &[
-    // github.com/modelcontextprotocol/servers, the reference servers.
-    npm("@modelcontextprotocol/server-*"),
-    pypi("mcp-server-fetch"),
-    pypi("mcp-server-git"),
-    pypi("mcp-server-time"),
-    pypi("mcp-server-sqlite"),
-    // The README of each package says `npx` or `uvx` and this name.
-    npm("@playwright/mcp"),
-    npm("@upstash/context7-mcp"),
-    npm("chrome-devtools-mcp"),
-    npm("@wonderwhy-er/desktop-commander"),
-    npm("@browsermcp/mcp"),
-    npm("mcp-remote"),
-    npm("firecrawl-mcp"),
-    npm("tavily-mcp"),
-    npm("exa-mcp-server"),
-    npm("@notionhq/notion-mcp-server"),
-    npm("@supabase/mcp-server-supabase"),
-    npm("@sentry/mcp-server"),
-    npm("@azure/mcp"),
-    npm("figma-developer-mcp"),
-    npm("task-master-ai"),
-    pypi("mcp-proxy"),
-    pypi("mcp-atlassian"),
-    pypi("serena-mcp-server"),
-    pypi("blender-mcp"),
-    pypi("awslabs.*"),
-];
-
-const fn npm(name: &'static str) -> Package {
-    Package { name, registry: PackageRegistry::Npm }
-}
-
-const fn pypi(name: &'static str) -> Package {
-    Package { name, registry: PackageRegistry::PyPi }
-}

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use super::Pids;
 use super::verdict::Role;
+use crate::clients::{CLIENTS, Client};
 use crate::facts::{Evidence, Facts, Process};
-use crate::knowledge::identify::Matcher;
+use crate::knowledge::identify::{self, Matcher};
 use crate::knowledge::{Knowledge, Leashed};
 use leash_tree::owner::wrapper::is_wrapper;
 use leash_tree::tree::spec;
@@ -40,7 +41,7 @@ struct CaseSearch<'a> {
     knowledge: &'a Knowledge,
     children: HashMap<i32, Vec<&'a Process>>,
     servers: HashMap<i32, (Evidence, Option<&'a Leashed>)>,
-    hosts: HashMap<i32, &'a str>,
+    hosts: HashMap<i32, &'static str>,
 }
 
 impl<'a> Cases<'a> {
@@ -102,8 +103,8 @@ impl<'a> CaseSearch<'a> {
             }
             if let Some(evidence) = matcher.server(process) {
                 servers.insert(process.id.pid, (evidence, None));
-            } else if let Some(host) = matcher.host(&process.comm, &process.argv) {
-                hosts.insert(process.id.pid, host.client.as_str());
+            } else if let Some(client) = identify::client_of(&process.comm, &process.argv) {
+                hosts.insert(process.id.pid, client.name);
             }
         }
         for leashed in &knowledge.leashed {
@@ -136,8 +137,6 @@ impl<'a> CaseSearch<'a> {
 
     fn case(&self, root: &'a Process, named: &'a Process) -> Option<Case<'a>> {
         let (is, _) = self.servers.get(&root.id.pid).or_else(|| self.servers.get(&named.id.pid))?.clone();
-        let tree = self.tree(root);
-        let members: Pids = tree.iter().map(|member| member.id.pid).collect();
         let of_tree = |pid: &i32| self.servers.get(pid).and_then(|(_, leashed)| *leashed);
         let leashed = of_tree(&root.id.pid).or_else(|| of_tree(&named.id.pid)).or_else(|| {
             // A keeper is no server, but its descendants are leashed.
@@ -149,7 +148,7 @@ impl<'a> CaseSearch<'a> {
         let session = session.cloned().or_else(|| is_leash.then(String::new));
         let foreign_leash = session.filter(|_| leashed.is_none());
         let host = self.host_above(root);
-        let marked = || self.client_by_mark(root).or_else(|| self.client_by_mark(named));
+        let marked = || client_by_mark(root).or_else(|| client_by_mark(named));
         let (client, server) = match &is {
             Evidence::Declared { client, name } | Evidence::Resembles { client, name } => {
                 (Some(client.clone()), Some(name.clone()))
@@ -159,17 +158,19 @@ impl<'a> CaseSearch<'a> {
         };
         // The real ancestor is better evidence than a configuration, because several clients may have a copy of that.
         let client = host.as_ref().map(|(_, client)| client.clone()).or_else(marked).or(client);
-        Some(Case { role: Role::Server, root, tree, members, is, client, server, leashed, foreign_leash, host })
+        Some(Case { server, leashed, foreign_leash, host, ..self.bare_case(Role::Server, root, is, client) })
+    }
+
+    /// A case with its tree, and without the name of a server, a leash, and a host above it.
+    fn bare_case(&self, role: Role, root: &'a Process, is: Evidence, client: Option<String>) -> Case<'a> {
+        let tree = self.tree(root);
+        let members = tree.iter().map(|member| member.id.pid).collect();
+        Case { role, root, tree, members, is, client, server: None, leashed: None, foreign_leash: None, host: None }
     }
 
     fn host_above(&self, process: &'a Process) -> Option<(&'a Process, String)> {
         let mut above = self.facts.ancestors(process);
         above.find_map(|above| Some((above, (*self.hosts.get(&above.id.pid)?).to_owned())))
-    }
-
-    fn client_by_mark(&self, process: &Process) -> Option<String> {
-        let mark = self.knowledge.marks.iter().find(|mark| process.marks.contains_key(&mark.variable))?;
-        Some(mark.client.clone())
     }
 
     /// All processes that are proved to come from `root`: its descendants, processes in a session that one of them
@@ -223,19 +224,8 @@ impl<'a> CaseSearch<'a> {
             {
                 continue;
             }
-            let tree = self.tree(process);
-            remnants.push(Case {
-                role: Role::Remnant,
-                root: process,
-                members: tree.iter().map(|member| member.id.pid).collect(),
-                tree,
-                is: Evidence::Mark { session: session.clone() },
-                client: self.client_by_mark(process),
-                server: None,
-                leashed: None,
-                foreign_leash: None,
-                host: None,
-            });
+            let is = Evidence::Mark { session: session.clone() };
+            remnants.push(self.bare_case(Role::Remnant, process, is, client_by_mark(process)));
         }
         remnants
     }
@@ -246,18 +236,13 @@ impl<'a> CaseSearch<'a> {
         if self.facts.ancestors(process).any(|above| self.hosts.get(&above.id.pid) == Some(&client)) {
             return None;
         }
-        let tree = self.tree(process);
-        Some(Case {
-            role: Role::Host,
-            root: process,
-            members: tree.iter().map(|member| member.id.pid).collect(),
-            tree,
-            is: Evidence::HostProgram { client: client.to_owned() },
-            client: Some(client.to_owned()),
-            server: None,
-            leashed: None,
-            foreign_leash: None,
-            host: None,
-        })
+        let is = Evidence::HostProgram { client: client.to_owned() };
+        Some(self.bare_case(Role::Host, process, is, Some(client.to_owned())))
     }
+}
+
+/// The client whose mark a process has in its environment.
+fn client_by_mark(process: &Process) -> Option<String> {
+    let is_marked = |client: &&Client| client.marks.iter().any(|mark| process.marks.contains_key(*mark));
+    CLIENTS.iter().find(is_marked).map(|client| client.name.to_owned())
 }

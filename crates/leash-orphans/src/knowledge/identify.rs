@@ -5,7 +5,8 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::{DeclaredCommand, HostPattern, Knowledge, ServerPackage};
+use super::{DeclaredCommand, Knowledge, PACKAGES, ServerPackage};
+use crate::clients::{CLIENTS, Client};
 use crate::facts::{Evidence, Process};
 
 mod launch;
@@ -40,18 +41,12 @@ struct Known<'a> {
 #[derive(Debug)]
 pub struct Matcher<'a> {
     declared: Vec<Known<'a>>,
-    packages: &'a [ServerPackage],
-    hosts: &'a [HostPattern],
 }
 
 impl<'a> Matcher<'a> {
     /// Prepares the knowledge once.
     pub fn new(knowledge: &'a Knowledge) -> Matcher<'a> {
-        Matcher {
-            declared: knowledge.declared.iter().map(Known::new).collect(),
-            packages: &knowledge.packages,
-            hosts: &knowledge.hosts,
-        }
+        Matcher { declared: knowledge.declared.iter().map(Known::new).collect() }
     }
 
     /// The reason to take a process for an MCP server; `None` if it is none.
@@ -68,23 +63,24 @@ impl<'a> Matcher<'a> {
                 Agreement::No => {}
             }
         }
-        if let Some(package) = self.packages.iter().find(|package| launch.is_package(package)) {
+        if let Some(package) = PACKAGES.iter().find(|package| launch.is_package(package)) {
             return Some(Evidence::Package { package: package_name(&launch.what, package) });
         }
         likely.map(|declared| Evidence::Resembles { client: declared.client.clone(), name: declared.name.clone() })
     }
+}
 
-    /// The client whose program this is.
-    pub fn host(&self, comm: &str, argv: &[String]) -> Option<&'a HostPattern> {
-        let first = argv.first().map(|first| base(first)).unwrap_or_default();
-        // A process may overwrite its title: "claude --resume" in one piece.
-        let first = first.split_ascii_whitespace().next().unwrap_or_default();
-        let script = argv.iter().skip(1).find(|word| !word.starts_with('-'));
-        self.hosts.iter().find(|host| {
-            host.names.iter().any(|name| name == comm || name == first)
-                || script.is_some_and(|script| host.scripts.iter().any(|part| is_part(script, part)))
-        })
-    }
+/// The client whose program a process with this name and command line is. Only file names and whole path components are
+/// compared, so that a server called `cursor-notes` is not taken for Cursor.
+pub(crate) fn client_of(comm: &str, argv: &[String]) -> Option<&'static Client> {
+    let first = argv.first().map(|first| base(first)).unwrap_or_default();
+    // A process may overwrite its title: "claude --resume" in one piece.
+    let first = first.split_ascii_whitespace().next().unwrap_or_default();
+    let script = argv.iter().skip(1).find(|word| !word.starts_with('-'));
+    CLIENTS.iter().find(|client| {
+        client.host.names.iter().any(|name| *name == comm || *name == first)
+            || script.is_some_and(|script| client.host.scripts.iter().any(|part| is_part(script, part)))
+    })
 }
 
 /// True if `part` matches: a part that ends with a slash matches anywhere in the path, any other at its end.
@@ -221,19 +217,18 @@ impl LaunchedProgram {
         what.min(same_args(&self.args, &meant.args))
     }
 
-    fn is_package(&self, package: &ServerPackage) -> bool {
-        let name = package.name.strip_suffix('*');
+    fn is_package(&self, (name, programs): &ServerPackage) -> bool {
+        let beginning = name.strip_suffix('*');
         match self.by {
-            Starter::Runner => match name {
+            Starter::Runner => match beginning {
                 Some(beginning) => unversioned(&self.what).starts_with(beginning),
-                None => unversioned(&self.what) == package.name,
+                None => unversioned(&self.what) == *name,
             },
-            Starter::Module => name.is_none() && self.what.split('.').next() == Some(&package.name.replace('-', "_")),
-            Starter::Interpreter => match name {
+            Starter::Module => beginning.is_none() && self.what.split('.').next() == Some(&name.replace('-', "_")),
+            Starter::Interpreter => match beginning {
                 Some(beginning) => self.what.contains(&format!("/node_modules/{beginning}")),
                 None => {
-                    comes_from(&self.what, &package.name)
-                        || package.programs.iter().any(|program| is_installed_as(&self.what, program))
+                    comes_from(&self.what, name) || programs.iter().any(|program| is_installed_as(&self.what, program))
                 }
             },
             // An executable may have any name, so its name proves no package.
@@ -269,9 +264,9 @@ fn is_installed_as(path: &str, program: &str) -> bool {
     in_bin && base(path) == program
 }
 
-fn package_name(what: &str, package: &ServerPackage) -> String {
-    match package.name.strip_suffix('*') {
-        None => package.name.clone(),
+fn package_name(what: &str, (name, _): &ServerPackage) -> String {
+    match name.strip_suffix('*') {
+        None => (*name).to_owned(),
         Some(beginning) => {
             let rest = what.find(beginning).map_or(what, |at| &what[at + beginning.len()..]);
             let rest = rest.split('/').next().unwrap_or_default();

@@ -44,7 +44,7 @@ impl Stage {
         let command = vec![name.clone(), "1000".to_owned()];
         let declared =
             DeclaredCommand { client: "Test".to_owned(), name: name.clone(), command, cwd: None, project: None };
-        Stage { name, knowledge: Knowledge { declared: vec![declared], ..Knowledge::builtin() } }
+        Stage { name, knowledge: Knowledge { declared: vec![declared], ..Knowledge::default() } }
     }
 
     fn start(&self, stdin: impl Into<Stdio>, stdout: impl Into<Stdio>) -> Sleeper {

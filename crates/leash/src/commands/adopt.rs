@@ -122,7 +122,7 @@ fn plans(files: Vec<ConfigFile>, wish: &Wish<'_>, notes: &mut Vec<Note>) -> Vec<
         let empty =
             || AdoptPlan { after: file.text.clone(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
         match adopt::plan(&file, wish) {
-            Ok(plan) if !file.place.ours_to_edit => {
+            Ok(plan) if !file.place.scope.is_ours_to_edit() => {
                 if !plan.adopted.is_empty() {
                     notes.push(note(not_ours(file.place.scope, plan.adopted.len())));
                 }

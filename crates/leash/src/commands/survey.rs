@@ -30,7 +30,7 @@ impl Survey {
             exit_code::LEASH_FAILED
         })?;
         let store = ledger::look(printer)?;
-        let mut knowledge = Knowledge::builtin();
+        let mut knowledge = Knowledge::default();
         let here = std::env::current_dir().ok().into_iter().collect::<Vec<_>>();
         let projects = if projects.is_empty() { &here } else { projects };
         if let Some(roots) = places::roots(projects) {

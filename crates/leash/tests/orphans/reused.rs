@@ -102,7 +102,7 @@ impl Stage {
         zoo.begin();
         let (client, name) = ("Test".to_owned(), "orphan".to_owned());
         let declared = DeclaredCommand { client, name, command: words, cwd: None, project: None };
-        Stage { zoo, knowledge: Knowledge { declared: vec![declared], ..Knowledge::builtin() } }
+        Stage { zoo, knowledge: Knowledge { declared: vec![declared], ..Knowledge::default() } }
     }
 
     fn look(&self) -> Vec<Finding> {

@@ -12,10 +12,8 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
-    /// JSON that its client reads strictly; this reader accepts comments but never adds any.
+    /// JSON. This reader accepts comments and trailing commas, which some clients allow, but leash never adds any.
     Json,
-    /// JSON with comments and trailing commas.
-    Jsonc,
     /// TOML.
     Toml,
     /// YAML, as far as configurations use it.
@@ -26,7 +24,7 @@ impl Format {
     /// Parses a text.
     pub fn parse(self, text: &str) -> Result<Node, TextError> {
         match self {
-            Format::Json | Format::Jsonc => jsonc::parse(text),
+            Format::Json => jsonc::parse(text),
             Format::Toml => toml::parse(text),
             Format::Yaml => yaml::parse(text),
         }
@@ -169,7 +167,7 @@ mod tests {
         #[test]
         fn any_text_is_parsed_or_refused(pieces in prop::collection::vec(prop::sample::select(PIECES), 0..40)) {
             let text = pieces.concat();
-            for format in [Format::Jsonc, Format::Toml, Format::Yaml] {
+            for format in [Format::Json, Format::Toml, Format::Yaml] {
                 if let Ok(node) = format.parse(&text) {
                     check_spans(&text, &node)?;
                 }

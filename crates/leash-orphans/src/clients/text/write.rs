@@ -6,7 +6,7 @@ use super::{Format, Member, Node};
 pub fn word(format: Format, text: &str) -> String {
     let quoted = || serde_json::Value::from(text).to_string();
     match format {
-        Format::Json | Format::Jsonc => quoted(),
+        Format::Json => quoted(),
         Format::Toml => escaped(&quoted()),
         Format::Yaml if is_plain(text) => text.to_owned(),
         Format::Yaml => escaped(&quoted()),
@@ -43,7 +43,7 @@ pub fn list(format: Format, words: &[String]) -> String {
 /// A key in the syntax of the format, with the separator between key and value.
 pub fn key(format: Format, name: &str) -> String {
     match format {
-        Format::Json | Format::Jsonc => format!("{}: ", word(format, name)),
+        Format::Json => format!("{}: ", word(format, name)),
         Format::Toml => format!("{name} = "),
         Format::Yaml => format!("{name}: "),
     }
@@ -122,7 +122,7 @@ mod tests {
         check_front(Format::Json, "{\"a\": [\"x\"]}", "{\"a\": [\"run\", \"--\", \"x\"]}");
         check_front(Format::Json, "{\"a\": []}", "{\"a\": [\"run\", \"--\"]}");
         check_front(Format::Json, "{\"a\":[\n\t\"x\"\n]}", "{\"a\":[\n\t\"run\",\n\t\"--\",\n\t\"x\"\n]}");
-        check_front(Format::Jsonc, "{\"a\": [ // c\n \"x\"]}", "{\"a\": [ // c\n \"run\", \"--\", \"x\"]}");
+        check_front(Format::Json, "{\"a\": [ // c\n \"x\"]}", "{\"a\": [ // c\n \"run\", \"--\", \"x\"]}");
         check_front(Format::Toml, "a = [\n  'x', # c\n]", "a = [\n  \"run\",\n  \"--\",\n  'x', # c\n]");
         check_front(Format::Yaml, "a:\n  - x # c\n", "a:\n  - run\n  - \"--\"\n  - x # c\n");
         check_front(Format::Yaml, "a:\r\n- x\r\n", "a:\r\n- run\r\n- \"--\"\r\n- x\r\n");

@@ -57,7 +57,7 @@ fn knowledge() -> Knowledge {
         cwd: None,
         project: None,
     };
-    Knowledge { declared: vec![declared], ..Knowledge::builtin() }
+    Knowledge { declared: vec![declared], ..Knowledge::default() }
 }
 
 fn verdicts(facts: &Facts, knowledge: &Knowledge, policy: &Policy) -> Vec<(i32, Verdict)> {

@@ -1,5 +1,5 @@
 use super::super::{DeclaredCommand, Knowledge};
-use super::Matcher;
+use super::{Matcher, client_of};
 use crate::facts::{Evidence, Process};
 
 fn words(line: &str) -> Vec<String> {
@@ -18,7 +18,7 @@ fn process(argv: &[&str]) -> Process {
 
 /// A configuration that declares `command`.
 fn knowledge(command: &str, project: Option<&str>, cwd: Option<&str>) -> Knowledge {
-    let mut knowledge = Knowledge::builtin();
+    let mut knowledge = Knowledge::default();
     if !command.is_empty() {
         knowledge.declared.push(DeclaredCommand {
             client: "Test".to_owned(),
@@ -176,7 +176,10 @@ fn a_declared_server_is_found_behind_runners_and_shells() {
 
 #[test]
 fn a_known_package_is_found() {
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 10] = [
+        (&["npx", "@playwright/mcp@latest"], "@playwright/mcp"),
+        (&["npx", "@playwright/mcp@0.0.30"], "@playwright/mcp"),
+        (&["uvx", "mcp-server-git==1.2"], "mcp-server-git"),
         (&["npx", "-y", "@modelcontextprotocol/server-filesystem", "/srv"], "@modelcontextprotocol/server-filesystem"),
         (&["npm exec @modelcontextprotocol/server-brave@1.0 x"], "@modelcontextprotocol/server-brave"),
         (&["node", "/x/node_modules/.bin/mcp-server-everything"], "@modelcontextprotocol/server-everything"),
@@ -192,7 +195,8 @@ fn a_known_package_is_found() {
 
 #[test]
 fn a_name_proves_nothing() {
-    let decoys: [&[&str]; 13] = [
+    let decoys: [&[&str]; 14] = [
+        &["npx", "@playwright/mcp-helper"],
         &["vim", "mcp-server-git.py"],
         &["mcp-server"],
         &["/usr/bin/mcp", "serve"],
@@ -216,18 +220,18 @@ fn a_name_proves_nothing() {
 
 #[test]
 fn hosts_are_known_by_name_or_script() {
-    let knowledge = Knowledge::builtin();
-    let matcher = Matcher::new(&knowledge);
-    let client = |comm: &str, line: &str| matcher.host(comm, &words(line)).map(|host| host.client.clone());
-    assert_eq!(client("claude", "claude"), Some("Claude Code".to_owned()));
-    assert_eq!(
-        client("node", "node /usr/lib/node_modules/@anthropic-ai/claude-code/cli.js"),
-        Some("Claude Code".to_owned())
-    );
-    assert_eq!(
-        client("MainThread", "node --no-warnings /x/@google/gemini-cli/dist/index.js"),
-        Some("Gemini CLI".to_owned())
-    );
+    let client = |comm: &str, line: &str| client_of(comm, &words(line)).map(|client| client.name);
+    assert_eq!(client("claude", "claude"), Some("Claude Code"));
+    assert_eq!(client("codex", "/opt/codex mcp list"), Some("Codex CLI"));
+    for line in [
+        "node /usr/lib/node_modules/@anthropic-ai/claude-code/cli.js",
+        "node --x /usr/lib/node_modules/@anthropic-ai/claude-code/cli.js",
+    ] {
+        assert_eq!(client("node", line), Some("Claude Code"));
+    }
+    assert_eq!(client("MainThread", "node --no-warnings /x/@google/gemini-cli/dist/index.js"), Some("Gemini CLI"));
     assert_eq!(client("bash", "bash -l"), None);
     assert_eq!(client("vim", "vim claude"), None);
+    assert_eq!(client("node", "node /home/u/cursor-notes/server.js"), None);
+    assert_eq!(client("node", "node server.js @anthropic-ai/claude-code/cli.js"), None);
 }

@@ -114,7 +114,7 @@ fn a_newly_declared_server_is_found_at_once() {
     let server = stage.start(stdin, stdout);
     let proc = Proc::own().unwrap();
     for _ in 0..2 {
-        let facts = scan_again(&proc, &Knowledge::builtin(), &mut strangers);
+        let facts = scan_again(&proc, &Knowledge::default(), &mut strangers);
         assert_eq!(facts.process(server.pid()).unwrap().stdin.kind, DescriptorKind::NotAsked);
     }
     let facts = stage.look_again(&mut strangers);
