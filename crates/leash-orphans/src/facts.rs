@@ -74,8 +74,6 @@ pub struct Process {
     pub id: Identity,
     /// Its parent.
     pub ppid: i32,
-    /// Its process group.
-    pub pgrp: i32,
     /// Its session.
     pub session: i32,
     /// Its controlling terminal, 0 for none.
@@ -95,8 +93,6 @@ pub struct Process {
     pub marks: BTreeMap<String, String>,
     /// The state letter.
     pub state: char,
-    /// Processor time it used, in ticks.
-    pub cpu: u64,
     /// Resident memory in bytes.
     pub resident: u64,
     /// Memory in swap, in bytes; read for servers and hosts only.
@@ -205,7 +201,6 @@ impl Process {
         Process {
             id: Identity { pid, start, inode: None },
             ppid: 0,
-            pgrp: pid,
             session: pid,
             tty: 0,
             uid: 0,
@@ -215,7 +210,6 @@ impl Process {
             variables: None,
             marks: BTreeMap::new(),
             state: 'S',
-            cpu: 0,
             resident: 0,
             swap: 0,
             stdin: Channel::NOT_ASKED,

@@ -13,13 +13,12 @@ use crate::facts::{Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, 
 use crate::knowledge::Knowledge;
 use crate::knowledge::identify::{self, Matcher};
 use leash_tree::platform::identity::pid_namespace;
-use leash_tree::platform::proc::Proc;
+use leash_tree::platform::proc::{self, Proc};
 use leash_tree::tree::spec;
 
 pub mod belongings;
 mod channel;
 mod holders;
-pub(crate) mod proc_dir;
 mod served;
 mod stat;
 mod strangers;
@@ -27,8 +26,8 @@ mod unix_diag;
 
 use channel::Pipe;
 use holders::{Candidate, End, HolderSearch};
+use stat::Who;
 pub(crate) use stat::now;
-use stat::{Table, Who};
 use strangers::ProcEntry;
 pub use strangers::Strangers;
 
@@ -83,7 +82,6 @@ fn is_whole(facts: &Facts) -> bool {
 }
 
 struct Look<'a> {
-    table: Option<Table>,
     proc: &'a Proc,
     knowledge: &'a Knowledge,
     matcher: Matcher<'a>,
@@ -102,7 +100,6 @@ struct Look<'a> {
 impl<'a> Look<'a> {
     fn new(proc: &'a Proc, knowledge: &'a Knowledge, strangers: Option<&'a Strangers>) -> Look<'a> {
         Look {
-            table: Table::open(proc),
             proc,
             knowledge,
             matcher: Matcher::new(knowledge),
@@ -121,7 +118,8 @@ impl<'a> Look<'a> {
     }
 
     fn run(mut self, also: &[i32]) -> Look<'a> {
-        let numbers = self.table.as_ref().map(Table::numbers).unwrap_or_default();
+        let mut numbers = self.proc.numbers().found;
+        numbers.sort_unstable();
         self.facts.processes.reserve_exact(numbers.len());
         self.glances.reserve_exact(numbers.len());
         for pid in numbers {
@@ -146,7 +144,7 @@ impl<'a> Look<'a> {
     /// Records the process with this PID, if there is one.
     fn glance(&mut self, pid: i32) {
         // Read the entry before the files: if the PID is reused in between, the next scan sees another entry.
-        let node = self.strangers.and_then(|_| self.table.as_ref()?.node(pid));
+        let node = self.strangers.and_then(|_| stat::node(pid));
         if let (Some(strangers), Some(node)) = (self.strangers, node) {
             if strangers.is_kernel(pid, &node) {
                 return self.kernel.push((pid, node));
@@ -156,7 +154,7 @@ impl<'a> Look<'a> {
                 return self.glances.push(Glance { is: Is::Stranger, node: Some(node) });
             }
         }
-        match self.table.as_ref().map_or(Who::Nobody, |table| table.read(pid)) {
+        match stat::read(pid) {
             Who::Process(mut process) => {
                 let mut is = self.meet(&mut process);
                 if is == Is::Nobody && !self.was_left(&process) {
@@ -173,8 +171,8 @@ impl<'a> Look<'a> {
     /// Reads the arguments of a process and classifies it.
     fn meet(&self, process: &mut Process) -> Is {
         process.argv = match process.state {
-            'Z' => proc_dir::arguments(&process.proc_dir()),
-            _ => self.table.as_ref().map(|table| table.arguments(process.id.pid)).unwrap_or_default(),
+            'Z' => proc::arguments(&process.proc_dir()),
+            _ => stat::arguments(process.id.pid),
         };
         let known = self.matcher.server(process);
         let known = match known {
@@ -183,7 +181,7 @@ impl<'a> Look<'a> {
                 let dir = process.proc_dir();
                 let cwd = fs::read_link(format!("{dir}/cwd")).ok();
                 process.cwd = cwd.and_then(|cwd| cwd.into_os_string().into_string().ok());
-                process.variables = proc_dir::environment(&dir, &self.knowledge.declared_variables().collect());
+                process.variables = stat::environment(&dir, &self.knowledge.declared_variables().collect());
                 self.matcher.server(process)
             }
             known => known,
@@ -205,7 +203,7 @@ impl<'a> Look<'a> {
         // Go backwards, so that the indices of the others stay valid.
         for &at in again.iter().rev() {
             let pid = self.facts.processes[at].id.pid;
-            match self.table.as_ref().map_or(Who::Nobody, |table| table.read(pid)) {
+            match stat::read(pid) {
                 Who::Process(mut process) => {
                     self.glances[at].is = self.meet(&mut process);
                     self.facts.processes[at] = process;
@@ -273,8 +271,8 @@ impl<'a> Look<'a> {
                 process.stdin.kind = standard.stdin;
                 process.stdout.kind = standard.stdout;
                 process.terminal_gone = standard.terminal_gone;
-                process.marks = proc_dir::environment(&dir, &variables).unwrap_or_default();
-                process.swap = proc_dir::swap(pid);
+                process.marks = stat::environment(&dir, &variables).unwrap_or_default();
+                process.swap = stat::swap(pid);
             }
         }
         // A process that has left a tree may have kept its channels, or the mark of leash.
@@ -389,7 +387,7 @@ fn ask(dir: &str, kind: DescriptorKind, pipe: Pipe, pairs: Option<&HashMap<u64, 
 impl Process {
     /// The directory in /proc from which it is read.
     fn proc_dir(&self) -> String {
-        proc_dir::of(self.id.pid, self.state)
+        proc::directory(self.id.pid, self.state)
     }
 }
 

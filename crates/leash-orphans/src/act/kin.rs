@@ -6,10 +6,9 @@
 use std::collections::BTreeSet;
 
 use crate::facts::is_reaper_name;
-use crate::scan::proc_dir;
 use leash_model::identity::Identity;
 use leash_tree::platform::descriptors::{Descriptors, Link};
-use leash_tree::platform::proc::{Proc, Stat, read_small};
+use leash_tree::platform::proc::{self, Proc, Stat, read_small};
 
 /// A process with the properties that show where it comes from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,7 +94,7 @@ pub(super) fn everybody(proc: &Proc) -> Vec<ProcessTraits> {
 /// A process as it is now; `None` when it is dead.
 pub(super) fn seen(proc: &Proc, pid: i32) -> Option<ProcessTraits> {
     let stat = proc.stat(pid)?;
-    let dir = proc_dir::of(pid, stat.state);
+    let dir = proc::directory(pid, stat.state);
     let is_zombie = stat.state == 'Z' && dir == format!("/proc/{pid}");
     if is_zombie || matches!(stat.state, 'X' | 'x') {
         return None;
@@ -107,7 +106,7 @@ pub(super) fn seen(proc: &Proc, pid: i32) -> Option<ProcessTraits> {
         session: stat.session,
         channels: channels(&dir),
         cgroup: cgroup(&dir),
-        argv: proc_dir::arguments(&dir),
+        argv: proc::arguments(&dir),
         is_left: is_left(proc, &stat),
     })
 }

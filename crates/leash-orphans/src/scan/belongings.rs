@@ -6,11 +6,10 @@ use std::mem::MaybeUninit;
 
 use serde::Serialize;
 
-use super::proc_dir;
 use leash_model::identity::Identity;
 use leash_tree::owner::peer::table;
 use leash_tree::platform::descriptors::{Descriptors, Link};
-use leash_tree::platform::proc::{Proc, read_small};
+use leash_tree::platform::proc::{self, Proc, read_small};
 
 /// The resources that are released when a tree ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -42,7 +41,7 @@ pub fn of(proc: &Proc, tree: &[Identity]) -> Belongings {
     for member in tree {
         // A member that can't be read is skipped, and so is one that has ended.
         let state = proc.stat(member.pid).map_or('S', |stat| stat.state);
-        let dir = proc_dir::of(member.pid, state);
+        let dir = proc::directory(member.pid, state);
         let Ok(fds) = Descriptors::open(&dir) else { continue };
         let _ = fds.each(|number, link| match link {
             Some(Link::Socket(inode)) => belongings.ports.extend(listeners.get(&inode)),
@@ -54,9 +53,8 @@ pub fn of(proc: &Proc, tree: &[Identity]) -> Belongings {
 }
 
 fn swap(pid: i32) -> u64 {
-    let rollup = read_small(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    let line = rollup.lines().find_map(|line| line.strip_prefix("SwapPss:")).unwrap_or_default();
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().map_or(0, |kib| kib * 1024)
+    let kib = proc::numbers_of_line::<u64>(&format!("/proc/{pid}/smaps_rollup"), "SwapPss:");
+    kib.first().map_or(0, |kib| kib * 1024)
 }
 
 /// The listening TCP sockets of our network namespace, by inode.

@@ -8,11 +8,10 @@ use std::ffi::CStr;
 
 use rustix::io::Errno;
 
-use super::proc_dir;
 use crate::facts::{OtherEnd, Unread, UnreadReason};
 use leash_model::identity::Identity;
 use leash_tree::platform::descriptors::{Descriptors, Link};
-use leash_tree::platform::proc::Proc;
+use leash_tree::platform::proc::{self, Proc};
 
 /// The end that is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -89,7 +88,7 @@ impl<'a> HolderSearch<'a> {
         if !self.looked.insert(seen.id.pid) {
             return;
         }
-        let fds = match Descriptors::open(proc_dir::of(seen.id.pid, seen.state)) {
+        let fds = match Descriptors::open(proc::directory(seen.id.pid, seen.state)) {
             Ok(fds) => fds,
             // It has exited, so it holds nothing now.
             Err(Errno::NOENT | Errno::SRCH) => return,

@@ -1,19 +1,18 @@
-//! Reads the two small files that a scan needs of every process. The kernel takes 8 us for each, which is most of a
-//! scan's cost.
+//! Reads the two small files that a scan needs of every process, and the environment of some. The kernel takes 8 us for
+//! each of the small files, which is most of a scan's cost.
 
-use std::ffi::CStr;
-use std::io::Write as _;
+use std::collections::{BTreeMap, HashSet};
+use std::fs;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, RawDir};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::proc_dir::{self, is_dead};
 use super::strangers::ProcEntry;
 use crate::facts::Process;
-use leash_tree::platform::proc::Proc;
+use leash_tree::platform::proc::{self, is_dead};
 
 /// `PF_KTHREAD` of linux/sched.h: a kernel thread.
 const KERNEL_THREAD: u64 = 0x0020_0000;
@@ -41,98 +40,68 @@ pub(super) enum Who {
     Nobody,
 }
 
-/// The directory of all processes.
-pub(super) struct Table(OwnedFd);
+/// The /proc entry of a process.
+pub(super) fn node(pid: i32) -> Option<ProcEntry> {
+    let stat = rustix::fs::stat(format!("/proc/{pid}")).ok()?;
+    Some(ProcEntry { inode: stat.st_ino, made: (stat.st_mtime, stat.st_mtime_nsec as u32) })
+}
 
-impl Table {
-    /// Opens /proc; `None` if that fails.
-    pub(super) fn open(_ours: &Proc) -> Option<Table> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat(CWD, c"/proc", flags, Mode::empty()).ok().map(Table)
-    }
-
-    /// The PIDs of all visible processes, sorted.
-    pub(super) fn numbers(&self) -> Vec<i32> {
-        let mut space = [MaybeUninit::uninit(); 16 * 1024];
-        let mut entries = RawDir::new(&self.0, &mut space);
-        let mut numbers = Vec::new();
-        while let Some(Ok(entry)) = entries.next() {
-            numbers.extend(entry.file_name().to_str().ok().and_then(|name| name.parse::<i32>().ok()));
-        }
-        numbers.sort_unstable();
-        numbers
-    }
-
-    /// The /proc entry of a process.
-    pub(super) fn node(&self, pid: i32) -> Option<ProcEntry> {
-        let stat = rustix::fs::statat(&self.0, Name::new(pid, "").as_c_str(), AtFlags::empty()).ok()?;
-        Some(ProcEntry { inode: stat.st_ino, made: (stat.st_mtime, stat.st_mtime_nsec as u32) })
-    }
-
-    /// Reads a process without its arguments.
-    pub(super) fn read(&self, pid: i32) -> Who {
-        let mut space = [MaybeUninit::uninit(); 1024];
-        let Ok(file) = self.file(pid, "/stat") else { return Who::Nobody };
-        let Ok((text, _)) = rustix::io::read(&file, &mut space) else { return Who::Nobody };
-        match parse(text) {
-            // When the first thread has exited, its files belong to root; read the owner from another thread.
-            Who::Process(mut process) if process.state == 'Z' => {
-                let dir = proc_dir::of(pid, process.state);
-                let Ok(stat) = rustix::fs::stat(format!("{dir}/stat")) else { return Who::Nobody };
-                process.uid = stat.st_uid;
-                Who::Process(process)
-            }
-            Who::Process(mut process) => match rustix::fs::fstat(&file) {
+/// Reads a process without its arguments.
+pub(super) fn read(pid: i32) -> Who {
+    let mut space = [MaybeUninit::uninit(); 1024];
+    let Ok(file) = open(pid, "stat") else { return Who::Nobody };
+    let Ok((text, _)) = rustix::io::read(&file, &mut space) else { return Who::Nobody };
+    match parse(text) {
+        Who::Process(process) => {
+            let owner = match process.state {
+                // When the first thread has exited, its files belong to root; read the owner from another thread.
+                'Z' => rustix::fs::stat(format!("{}/stat", process.proc_dir())),
                 // The owner of the file is the effective user of the process, or root if the process is not dumpable.
-                Ok(stat) => {
-                    process.uid = stat.st_uid;
-                    Who::Process(process)
-                }
-                Err(_) => Who::Nobody,
-            },
-            other => other,
+                _ => rustix::fs::fstat(&file),
+            };
+            owner.map_or(Who::Nobody, |owner| Who::Process(Process { uid: owner.st_uid, ..process }))
         }
-    }
-
-    /// The arguments of a process; empty when they can't be read.
-    pub(super) fn arguments(&self, pid: i32) -> Vec<String> {
-        let Ok(file) = self.file(pid, "/cmdline") else { return Vec::new() };
-        let mut space = [MaybeUninit::uninit(); 4096];
-        let Ok((first, _)) = rustix::io::read(&file, &mut space) else { return Vec::new() };
-        if first.len() < 4096 {
-            return proc_dir::words(first);
-        }
-        let mut all = first.to_vec();
-        while all.len() < ARGUMENTS {
-            match rustix::io::read(&file, &mut space) {
-                Ok((more, _)) if !more.is_empty() => all.extend_from_slice(more),
-                Ok(_) | Err(_) => break,
-            }
-        }
-        proc_dir::words(&all)
-    }
-
-    fn file(&self, pid: i32, name: &str) -> Result<OwnedFd, Errno> {
-        let name = Name::new(pid, name);
-        rustix::fs::openat(&self.0, name.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+        other => other,
     }
 }
 
-/// A path below /proc, built without an allocation.
-struct Name([u8; 24]);
-
-impl Name {
-    /// `rest` is one of the short names above.
-    fn new(pid: i32, rest: &str) -> Name {
-        let mut name = [0; 24];
-        // A PID has at most 11 bytes and a name at most 8, so a NUL remains.
-        let _ = write!(&mut name[..23], "{pid}{rest}");
-        Name(name)
+/// The arguments of a process; empty when they can't be read.
+pub(super) fn arguments(pid: i32) -> Vec<String> {
+    let Ok(file) = open(pid, "cmdline") else { return Vec::new() };
+    let mut space = [MaybeUninit::uninit(); 4096];
+    let Ok((first, _)) = rustix::io::read(&file, &mut space) else { return Vec::new() };
+    if first.len() < 4096 {
+        return proc::words(first);
     }
-
-    fn as_c_str(&self) -> &CStr {
-        CStr::from_bytes_until_nul(&self.0).unwrap_or_default()
+    let mut all = first.to_vec();
+    while all.len() < ARGUMENTS {
+        match rustix::io::read(&file, &mut space) {
+            Ok((more, _)) if !more.is_empty() => all.extend_from_slice(more),
+            Ok(_) | Err(_) => break,
+        }
     }
+    proc::words(&all)
+}
+
+/// Some variables of a process's environment; `None` when it can't be read.
+pub(super) fn environment(dir: &str, variables: &HashSet<&str>) -> Option<BTreeMap<String, String>> {
+    let environ = fs::read(format!("{dir}/environ")).ok()?;
+    let pair = |entry: &[u8]| {
+        let entry = std::str::from_utf8(entry).ok()?;
+        let (name, value) = entry.split_once('=')?;
+        variables.contains(name).then(|| (name.to_owned(), value.to_owned()))
+    };
+    Some(environ.split(|&byte| byte == 0).filter_map(pair).collect())
+}
+
+/// Bytes in swap.
+pub(super) fn swap(pid: i32) -> u64 {
+    let kib = proc::numbers_of_line::<u64>(&format!("/proc/{pid}/status"), "VmSwap:");
+    kib.first().map_or(0, |kib| kib * 1024)
+}
+
+fn open(pid: i32, name: &str) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(format!("/proc/{pid}/{name}"), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
 }
 
 /// Parses a `stat` line. A malformed line is treated as no process.
@@ -163,23 +132,15 @@ fn fields(text: &[u8]) -> Option<Who> {
     process.comm = String::from_utf8_lossy(comm).into_owned();
     process.state = state;
     process.ppid = i32::try_from(at[4]?).ok()?;
-    process.pgrp = i32::try_from(at[5]?).ok()?;
     process.session = i32::try_from(at[6]?).ok()?;
     // A terminal number that does not fit is still a terminal.
     process.tty = at[7].and_then(|tty| i32::try_from(tty).ok()).unwrap_or(-1);
-    process.cpu = at[14]?.saturating_add(at[15]?);
     process.resident = at[24]?.saturating_mul(rustix::param::page_size() as u64);
     Some(Who::Process(process))
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |sum, digit| {
-        let value = digit.wrapping_sub(b'0');
-        if value > 9 { None } else { sum.checked_mul(10)?.checked_add(value.into()) }
-    })
+    std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -200,8 +161,7 @@ mod tests {
     fn a_stat_line_is_parsed() {
         let process = parsed(LINE).unwrap();
         assert_eq!((process.id.pid, process.comm.as_str(), process.ppid, process.tty), (42, "a) R (b c", 1, 34816));
-        assert_eq!((process.pgrp, process.session, process.state), (40, 39, 'S'));
-        assert_eq!((process.id.start, process.cpu), (777, 11));
+        assert_eq!((process.id.start, process.session, process.state), (777, 39, 'S'));
         assert_eq!(process.resident, 100 * rustix::param::page_size() as u64);
     }
 
@@ -227,21 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn names_fit_into_the_buffer() {
-        assert_eq!(Name::new(i32::MIN, "/cmdline").as_c_str(), c"-2147483648/cmdline");
-        assert_eq!(Name::new(7, "").as_c_str(), c"7");
-    }
-
-    #[test]
     fn the_test_process_is_found() {
-        let table = Table::open(&Proc::own().unwrap()).unwrap();
         let me = rustix::process::getpid().as_raw_pid();
-        let Who::Process(process) = table.read(me) else { panic!("the test process was not found") };
-        assert_eq!(table.arguments(me), std::env::args().collect::<Vec<_>>());
+        let Who::Process(process) = read(me) else { panic!("the test process was not found") };
+        assert_eq!(arguments(me), std::env::args().collect::<Vec<_>>());
         assert_eq!(process.uid, rustix::process::geteuid().as_raw());
         assert!(process.id.start <= now());
-        assert!(table.numbers().contains(&me));
-        assert_eq!(table.node(me), table.node(me));
-        assert_ne!(table.node(me), table.node(1));
+        assert_eq!(node(me), node(me));
+        assert_ne!(node(me), node(1));
     }
 }

@@ -35,7 +35,6 @@ struct Stranger {
     start: u64,
     pid: i32,
     ppid: i32,
-    pgrp: i32,
     session: i32,
     uid: u32,
 }
@@ -105,7 +104,6 @@ impl Stranger {
             start: process.id.start,
             pid: process.id.pid,
             ppid: process.ppid,
-            pgrp: process.pgrp,
             session: process.session,
             uid: process.uid,
         }
@@ -114,7 +112,6 @@ impl Stranger {
     fn process(&self) -> Process {
         let mut process = Process::nobody(self.pid, self.start);
         process.ppid = self.ppid;
-        process.pgrp = self.pgrp;
         process.session = self.session;
         process.uid = self.uid;
         process

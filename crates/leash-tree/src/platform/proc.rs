@@ -59,7 +59,7 @@ impl Stat {
     /// True if the process has ended; a zombie only waits for its parent. A dead main thread alone does not make a dead
     /// process: `Z` is the state of that thread, and the other threads go on.
     pub fn dead(&self) -> bool {
-        matches!(self.state, 'Z' | 'X' | 'x') && self.threads <= 1
+        is_dead(self.state, self.threads.into())
     }
 
     /// True if a signal or a tracer has stopped it: it does nothing until another process lets it go on.
@@ -92,12 +92,8 @@ impl Proc {
             return Err(format!("/proc belongs to another PID namespace: it calls us {}, we are {me}", link.display()));
         }
         // Numbers can be equal by chance. The /proc of another namespace shows one more level of our pid.
-        let status = read_small("/proc/self/status").unwrap_or_default();
-        let levels = status
-            .lines()
-            .find_map(|line| line.strip_prefix("NSpid:"))
-            .map_or(1, |pids| pids.split_ascii_whitespace().count());
-        if levels != 1 {
+        let levels = numbers_of_line::<i32>("/proc/self/status", "NSpid:").len();
+        if levels > 1 {
             return Err(format!("/proc belongs to another PID namespace: it sees {levels} levels of our pid"));
         }
         Ok(Proc(()))
@@ -187,32 +183,28 @@ impl Proc {
 
     /// The numbers of a process in its PID namespaces, from ours inwards: one for a process of our own namespace.
     pub(crate) fn levels(&self, pid: i32) -> Vec<i32> {
-        numbers_in_status(pid, "NSpid:")
+        numbers_of_line(&format!("/proc/{pid}/status"), "NSpid:")
     }
 
     /// The process that a thread belongs to.
     pub(crate) fn process_of(&self, thread: i32) -> Option<i32> {
-        numbers_in_status(thread, "Tgid:").first().copied()
+        numbers_of_line(&format!("/proc/{thread}/status"), "Tgid:").first().copied()
     }
 
     /// The effective uid of a process.
     pub(crate) fn user(&self, pid: i32) -> Option<u32> {
-        numbers_in_status(pid, "Uid:").get(1).copied()
+        numbers_of_line(&format!("/proc/{pid}/status"), "Uid:").get(1).copied()
     }
 
     /// The id of a PID namespace of a process: `pid` is its own, `pid_for_children` that of its next children. `None`
     /// if we may not read it.
     pub(crate) fn namespace(&self, pid: i32, which: &str) -> Option<u64> {
-        rustix::fs::stat(format!("{}/ns/{which}", self.living_thread(pid))).ok().map(|stat| stat.st_ino)
+        rustix::fs::stat(format!("{}/ns/{which}", self.directory(pid))).ok().map(|stat| stat.st_ino)
     }
 
-    /// The directory in which /proc describes a process: its own, or that of a living thread if the main thread is
-    /// dead. /proc shows no program, arguments, files, memory or namespaces of a dead thread.
-    fn living_thread(&self, pid: i32) -> String {
-        let whole = format!("/proc/{pid}");
-        let Some(stat) = self.stat(pid).filter(|stat| stat.state == 'Z' && !stat.dead()) else { return whole };
-        let tasks = numbers_in(&format!("{whole}/task")).found;
-        tasks.into_iter().find(|task| *task != stat.pid).map_or(whole, |task| format!("/proc/{pid}/task/{task}"))
+    /// See [`directory`].
+    fn directory(&self, pid: i32) -> String {
+        directory(pid, self.stat(pid).map_or('S', |stat| stat.state))
     }
 
     /// The command line, its arguments joined by spaces. If it is empty, the short name in brackets.
@@ -226,19 +218,13 @@ impl Proc {
 
     /// The arguments of a process, as text.
     pub fn argv(&self, pid: i32) -> Vec<String> {
-        let Ok(raw) = fs::read(format!("{}/cmdline", self.living_thread(pid))) else { return Vec::new() };
-        let mut argv: Vec<String> =
-            raw.split(|&byte| byte == 0).map(|arg| String::from_utf8_lossy(arg).into_owned()).collect();
-        while argv.last().is_some_and(String::is_empty) {
-            argv.pop();
-        }
-        argv
+        arguments(&self.directory(pid))
     }
 
     /// The bytes of resident pages that are not shared, roughly the memory of this process alone. Cheap (one small
     /// read).
     pub fn private_bytes(&self, pid: i32) -> u64 {
-        let Some(statm) = read_small(format!("{}/statm", self.living_thread(pid))) else { return 0 };
+        let Some(statm) = read_small(format!("{}/statm", self.directory(pid))) else { return 0 };
         let mut fields = statm.split_ascii_whitespace().skip(1).filter_map(|field| field.parse::<u64>().ok());
         let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
         resident.saturating_sub(shared) * rustix::param::page_size() as u64
@@ -246,11 +232,7 @@ impl Proc {
 
     /// Proportional memory of a process. Falls back to its private pages if we may not read `smaps_rollup`.
     pub fn proportional_bytes(&self, pid: i32) -> u64 {
-        let rollup = read_small(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-        let kib = rollup
-            .lines()
-            .find_map(|line| line.strip_prefix("Pss:"))
-            .and_then(|value| value.trim().trim_end_matches(" kB").trim().parse::<u64>().ok());
+        let kib = numbers_of_line::<u64>(&format!("/proc/{pid}/smaps_rollup"), "Pss:").first().copied();
         kib.map_or_else(|| self.private_bytes(pid), |kib| kib * 1024)
     }
 
@@ -258,7 +240,7 @@ impl Proc {
     pub fn names(&self, pid: i32) -> Vec<String> {
         let base = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
         let comm = self.stat(pid).map(|stat| stat.comm);
-        let exe = fs::read_link(format!("{}/exe", self.living_thread(pid))).ok().and_then(|path| base(&path));
+        let exe = fs::read_link(format!("{}/exe", self.directory(pid))).ok().and_then(|path| base(&path));
         let first = self.argv(pid).first().and_then(|arg| base(Path::new(arg)));
         comm.into_iter().chain(exe).chain(first).collect()
     }
@@ -289,10 +271,43 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::SRCH))
 }
 
-/// The numbers in a line of a process's `status`.
-fn numbers_in_status<T: std::str::FromStr>(pid: i32, name: &str) -> Vec<T> {
-    let status = read_small(format!("/proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+/// True if the state letter and the number of threads mean that a process is dead. The first thread of a process may
+/// exit before the others: then the state is that of a zombie, although the process still runs.
+pub fn is_dead(state: char, threads: u64) -> bool {
+    matches!(state, 'X' | 'x') || state == 'Z' && threads <= 1
+}
+
+/// The directory in which /proc describes a process in this state: its own, or that of a living thread if the main
+/// thread is dead. /proc shows no program, arguments, files, memory or namespaces of a dead thread.
+pub fn directory(pid: i32, state: char) -> String {
+    let process = format!("/proc/{pid}");
+    if state != 'Z' {
+        return process;
+    }
+    let lives = |task: &String| {
+        let stat = read_small(format!("{task}/stat")).and_then(|text| Stat::parse(&text));
+        stat.is_some_and(|stat| !matches!(stat.state, 'Z' | 'X' | 'x'))
+    };
+    let tasks = numbers_in(&format!("{process}/task")).found.into_iter();
+    tasks.map(|task| format!("{process}/task/{task}")).find(lives).unwrap_or(process)
+}
+
+/// The arguments of a process that this [`directory`] describes; empty when they can't be read.
+pub fn arguments(dir: &str) -> Vec<String> {
+    words(&fs::read(format!("{dir}/cmdline")).unwrap_or_default())
+}
+
+/// The words of a `cmdline` file, each of which ends with a NUL.
+pub fn words(raw: &[u8]) -> Vec<String> {
+    let end = raw.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+    let words = raw[..end].split(|&byte| byte == 0).filter(|_| end > 0);
+    words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// The numbers in the line of a file that begins with this name: `Uid:  0  0  0  0`, or `Pss:  12 kB`.
+pub fn numbers_of_line<T: std::str::FromStr>(path: &str, name: &str) -> Vec<T> {
+    let text = read_small(path).unwrap_or_default();
+    let line = text.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
     line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
@@ -327,11 +342,18 @@ mod tests {
 
     #[test]
     fn process_with_a_dead_main_thread_is_not_dead() {
-        for (state, threads, dead) in [('Z', 1, true), ('Z', 0, true), ('X', 1, true), ('Z', 2, false), ('S', 1, false)]
-        {
+        let cases = [('Z', 1, true), ('Z', 0, true), ('X', 1, true), ('X', 2, true), ('Z', 2, false), ('S', 1, false)];
+        for (state, threads, dead) in cases {
             let line = format!("42 (x) {state} 1 40 39 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 777 1000 100");
             assert_eq!(Stat::parse(&line).unwrap().dead(), dead, "{line}");
         }
+    }
+
+    #[test]
+    fn a_process_is_read_by_its_pid_unless_its_main_thread_is_dead() {
+        assert_eq!(directory(7, 'S'), "/proc/7");
+        let me = rustix::process::getpid().as_raw_pid();
+        assert!(directory(me, 'Z').starts_with(&format!("/proc/{me}/task/")));
     }
 
     #[test]

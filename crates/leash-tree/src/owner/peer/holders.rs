@@ -315,9 +315,7 @@ fn exe_name(pid: i32) -> Option<String> {
 /// True if a process runs as this user. The owner of its directory is not enough: the directory of a process that we
 /// may not look into belongs to root.
 fn has_uid(pid: i32, uid: u32) -> bool {
-    let status = proc::read_small(format!("/proc/{pid}/status")).unwrap_or_default();
-    let uids = status.lines().find_map(|line| line.strip_prefix("Uid:")).unwrap_or_default();
-    uids.split_ascii_whitespace().any(|word| word.parse() == Ok(uid))
+    proc::numbers_of_line(&format!("/proc/{pid}/status"), "Uid:").contains(&uid)
 }
 
 #[cfg(test)]
