@@ -22,11 +22,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use std::{fmt, fs};
 
-use rustix::time::Timespec;
 use thiserror::Error;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 
+use crate::platform::poll;
 use crate::platform::proc::Proc;
 use leash_model::clock::Moment;
 
@@ -221,8 +221,7 @@ impl Guard {
             if let Some(verdict) = self.verdict(give_up) {
                 return verdict;
             }
-            let pause = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
-            let _ = rustix::event::poll(&mut [], Some(&pause));
+            poll::pause(LOOK);
         }
     }
 }

@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 use super::dbus::{Bus, BusEnvironment, ExecCommand, JobMode, Property};
 use super::leaf;
 use crate::platform::identity::Held;
+use crate::platform::poll;
 use crate::platform::proc::Proc;
-use leash_model::clock::{Moment, timeout_until};
+use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_model::limits;
 
@@ -122,12 +123,11 @@ fn wait_until_moved(bus: &mut Bus, scope: &str) -> Result<PathBuf, String> {
         if dir.file_name().is_some_and(|name| name == scope) {
             return Ok(dir);
         }
-        let now = Moment::now();
         let vanished = bus.unit_property_string(scope, "Unit", "LoadState").is_ok_and(|state| state == "not-found");
-        if vanished || now >= give_up {
+        if vanished || Moment::now() >= give_up {
             return Err("the user manager did not move us into the scope".to_owned());
         }
-        let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + LOOK, now)));
+        poll::pause(LOOK);
     }
 }
 

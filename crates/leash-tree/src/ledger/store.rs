@@ -17,8 +17,8 @@ use thiserror::Error;
 
 use crate::ledger::receipts::is_shortage;
 use crate::platform::identity::{boot_id, pid_namespace};
-use crate::platform::private_file;
-use leash_model::clock::{self, Moment, timeout_until};
+use crate::platform::{poll, private_file};
+use leash_model::clock::{self, Moment};
 use leash_model::limits;
 use leash_model::record::Record;
 
@@ -150,11 +150,10 @@ impl Store {
         let dir = File::open(&self.sessions).ok()?;
         let give_up = Moment::now() + limits::NEW_LOCK;
         while rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive).is_err() {
-            let now = Moment::now();
-            if now >= give_up {
+            if Moment::now() >= give_up {
                 return None;
             }
-            let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
+            poll::pause(limits::KILL_ROUND);
         }
         Some(dir)
     }
@@ -302,10 +301,7 @@ pub(crate) fn new_lock(path: &Path) -> io::Result<OwnedFd> {
             Ok(()) if still_at(&file, path) => return Ok(file.into()),
             Ok(()) => {}
             Err(errno) if Moment::now() >= give_up => return Err(errno.into()),
-            Err(_) => {
-                let now = Moment::now();
-                let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
-            }
+            Err(_) => poll::pause(limits::KILL_ROUND),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! EINVAL, and every process of the same user can lower our limit.
 
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -75,6 +76,12 @@ pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Sight {
         let pause = timeout_until(now + limits::STARVED_LOOK, now);
         let pause = timeout.map_or(pause, |timeout| pause.min(*timeout));
         let _ = rustix::event::poll(&mut [], Some(&pause));
+/// Waits for this time, or until a signal comes.
+pub fn pause(span: Duration) {
+    let now = Moment::now();
+    let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + span, now)));
+}
+
     }
     if most == 0 { Sight::Blind } else { Sight::Clear }
 }

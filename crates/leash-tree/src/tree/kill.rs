@@ -192,8 +192,7 @@ fn kill_group(captive: &mut Captive) -> Result<(), Vec<LeftOver>> {
     // waits in the kernel.
     while !captive.group_killed && Moment::now().since(began) < limits::GIVE_UP_FORBIDDEN {
         captive.reap();
-        let now = Moment::now();
-        let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
+        poll::pause(limits::KILL_ROUND);
         if captive.proc.is_none() && captive.exit.is_some() {
             break;
         }

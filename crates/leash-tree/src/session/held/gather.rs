@@ -6,11 +6,12 @@ use std::time::Duration;
 use crate::ledger::receipts;
 use crate::ledger::store::Store;
 use crate::places::Places;
+use crate::platform::poll;
 use crate::platform::proc::Proc;
 use crate::session::together;
 use crate::tree::handle::{self, TreeError};
 use crate::tree::{Tree, sweep};
-use leash_model::clock::{self, Moment, timeout_until};
+use leash_model::clock::{self, Moment};
 use leash_model::limits;
 use leash_model::receipt::{EndedBy, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
 
@@ -81,8 +82,7 @@ fn await_keeper(store: &Store, run: &str) {
     let grace = store.read(run).ok().flatten().map_or(limits::GRACE, |record| Duration::from_millis(record.grace_ms));
     let give_up = Moment::now() + grace * 2 + limits::GIVE_UP + limits::KEEPER_SLACK;
     while store.locked(run) && Moment::now() < give_up {
-        let now = Moment::now();
-        let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + limits::SWEEP_ROUND, now)));
+        poll::pause(limits::SWEEP_ROUND);
     }
 }
 
