@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
-use serde::{Deserialize, Serialize};
 
-use super::dbus::{Bus, BusEnvironment, ExecCommand, JobMode, Property};
+pub(crate) use super::dbus::UserBus;
+use super::dbus::{Bus, ExecCommand, Property};
 use super::leaf;
 use crate::platform::identity::Held;
 use crate::platform::poll;
@@ -27,24 +27,6 @@ pub(crate) const GUARD: &str = "mcp-guard";
 /// The interval at which the keeper checks whether the manager has moved it. The move takes some 10 ms.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The address of the user bus, from the environment of the program that asked.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct UserBus {
-    /// `DBUS_SESSION_BUS_ADDRESS`.
-    pub(crate) address: Option<String>,
-    /// `XDG_RUNTIME_DIR`.
-    pub(crate) runtime_dir: Option<PathBuf>,
-}
-
-impl UserBus {
-    fn environment(&self) -> BusEnvironment {
-        BusEnvironment {
-            session_bus_address: self.address.clone().map(OsString::from),
-            runtime_dir: self.runtime_dir.clone(),
-        }
-    }
-}
-
 /// Moves the calling process into a scope of its own that dies with `supervisor` and `keeper`. Returns the directory
 /// for the tree's leaf. The error text is ready to be shown.
 pub(crate) fn enter(bus: &UserBus, run: &str, supervisor: Identity, keeper: Identity) -> Result<PathBuf, String> {
@@ -52,22 +34,21 @@ pub(crate) fn enter(bus: &UserBus, run: &str, supervisor: Identity, keeper: Iden
         return Err("no user bus: neither DBUS_SESSION_BUS_ADDRESS nor XDG_RUNTIME_DIR is set".to_owned());
     }
     let program = std::env::current_exe().map_err(|error| format!("our own program can't be found: {error}"))?;
-    let mut bus = Bus::connect(&bus.environment(), limits::BUS).map_err(|error| format!("no user bus: {error}"))?;
+    let mut bus = Bus::connect(bus, limits::BUS).map_err(|error| format!("no user bus: {error}"))?;
     let guard = format!("leash-{run}-guard.service");
     let scope = format!("leash-{run}.scope");
     let (guard_properties, scope_properties) =
         (guard_properties(&program, &scope, supervisor, keeper), scope_properties(&guard, keeper));
-    bus.start_transient_unit(&guard, JobMode::Fail, &guard_properties)
-        .map_err(|error| format!("starting the guard unit: {error}"))?;
+    bus.start_transient_unit(&guard, &guard_properties).map_err(|error| format!("starting the guard unit: {error}"))?;
     let moved = bus
-        .start_transient_unit(&scope, JobMode::Fail, &scope_properties)
+        .start_transient_unit(&scope, &scope_properties)
         .map_err(|error| format!("starting the scope: {error}"))
         .and_then(|_| wait_until_moved(&mut bus, &scope))
         .and_then(|dir| leaf::step_aside(&dir));
     if moved.is_err() {
         // Without the scope the guard is useless. It would end with us anyway.
         bus.renew(limits::BUS);
-        let _ = bus.stop_unit(&guard, JobMode::Replace);
+        let _ = bus.stop_unit(&guard);
     }
     moved
 }

@@ -1,15 +1,17 @@
 //! The addresses at which the user manager may listen.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fmt;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-/// The environment variables about the bus. The caller reads them; this module has no globals.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct BusEnvironment {
+use serde::{Deserialize, Serialize};
+
+/// The address of the user bus, from the environment of the program that asked.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct UserBus {
     /// `$DBUS_SESSION_BUS_ADDRESS`
-    pub(crate) session_bus_address: Option<OsString>,
+    pub(crate) address: Option<String>,
     /// `$XDG_RUNTIME_DIR`
     pub(crate) runtime_dir: Option<PathBuf>,
 }
@@ -41,7 +43,7 @@ pub(crate) enum Listener {
     Manager,
 }
 
-impl BusEnvironment {
+impl UserBus {
     /// The addresses to try, best first: those of the session bus, the bus in the runtime directory, the manager's
     /// private socket.
     ///
@@ -49,7 +51,7 @@ impl BusEnvironment {
     /// keeps old environments) or may have no manager (`dbus-run-session`).
     pub(crate) fn candidates(&self) -> Vec<BusAddress> {
         let runtime_dir = self.runtime_dir.as_deref().filter(|dir| dir.is_absolute());
-        let list = self.session_bus_address.as_deref().map_or(&[][..], OsStr::as_bytes);
+        let list = self.address.as_deref().unwrap_or_default().as_bytes();
         let mut candidates = Vec::new();
         for entry in list.split(|byte| *byte == b';') {
             candidates.extend(parse_entry(entry, runtime_dir).map(bus_at));
@@ -120,11 +122,8 @@ mod tests {
     use super::*;
 
     fn check(address: Option<&str>, runtime_dir: Option<&str>, expected: &[&str]) {
-        let environment = BusEnvironment {
-            session_bus_address: address.map(OsString::from),
-            runtime_dir: runtime_dir.map(PathBuf::from),
-        };
-        let found: Vec<String> = environment.candidates().iter().map(BusAddress::to_string).collect();
+        let bus = UserBus { address: address.map(str::to_owned), runtime_dir: runtime_dir.map(PathBuf::from) };
+        let found: Vec<String> = bus.candidates().iter().map(BusAddress::to_string).collect();
         assert_eq!(found, expected);
     }
 

@@ -21,7 +21,7 @@ use std::time::Duration;
 
 use rustix::process::geteuid;
 
-pub(crate) use self::address::BusEnvironment;
+pub(crate) use self::address::UserBus;
 pub(crate) use self::error::BusError;
 pub(crate) use self::property::{ExecCommand, Property};
 
@@ -35,24 +35,6 @@ use leash_model::clock::Moment;
 const MANAGER: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER_INTERFACE: &str = "org.freedesktop.systemd1.Manager";
-
-/// The manager's policy if a new job conflicts with a waiting one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum JobMode {
-    /// Refuse the new job.
-    Fail,
-    /// Drop the waiting job.
-    Replace,
-}
-
-impl JobMode {
-    fn as_str(self) -> &'static str {
-        match self {
-            JobMode::Fail => "fail",
-            JobMode::Replace => "replace",
-        }
-    }
-}
 
 /// A connection to the user manager.
 #[derive(Debug)]
@@ -69,9 +51,9 @@ impl Bus {
     ///
     /// `budget` is the time for this and for all calls that follow, until [`Bus::renew`]. An address that hangs may use
     /// half of the time left, so that the next one can still be tried.
-    pub(crate) fn connect(environment: &BusEnvironment, budget: Duration) -> Result<Bus, BusError> {
+    pub(crate) fn connect(user_bus: &UserBus, budget: Duration) -> Result<Bus, BusError> {
         let whole = Moment::now() + budget;
-        let mut candidates = environment.candidates().into_iter().peekable();
+        let mut candidates = user_bus.candidates().into_iter().peekable();
         let mut attempts = Vec::new();
         while let Some(address) = candidates.next() {
             let share = if candidates.peek().is_some() { halfway(whole) } else { whole };
@@ -116,13 +98,13 @@ impl Bus {
     pub(crate) fn start_transient_unit(
         &mut self,
         name: &str,
-        mode: JobMode,
         properties: &[(&str, Property)],
     ) -> Result<String, BusError> {
         let call = self.manager_call("StartTransientUnit", "ssa(sv)a(sa(sv))");
         let reply = self.call(&call, |arguments| {
             arguments.str(name);
-            arguments.str(mode.as_str());
+            // Refuse the job if it conflicts with a waiting one.
+            arguments.str("fail");
             property::encode_all(properties, arguments);
             // No further units in the same transaction.
             arguments.array(8, |_| ());
@@ -131,11 +113,12 @@ impl Bus {
     }
 
     /// Stops a unit. Returns the object path of the job that does it.
-    pub(crate) fn stop_unit(&mut self, name: &str, mode: JobMode) -> Result<String, BusError> {
+    pub(crate) fn stop_unit(&mut self, name: &str) -> Result<String, BusError> {
         let call = self.manager_call("StopUnit", "ss");
         let reply = self.call(&call, |arguments| {
             arguments.str(name);
-            arguments.str(mode.as_str());
+            // Drop a waiting job that conflicts with this one.
+            arguments.str("replace");
         })?;
         self.trust(reply.text("o"))
     }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::thread;
 
 use super::super::message::Call;
-use super::super::{Bus, ExecCommand, JobMode, MANAGER, Property, unit_path};
+use super::super::{Bus, ExecCommand, MANAGER, Property, unit_path};
 use super::{connected, read_message, reply_to};
 
 fn unhex(text: &str) -> Vec<u8> {
@@ -77,7 +77,7 @@ fn start_transient_unit_has_the_bytes_of_busctl() {
         theirs.write_all(&reply_to(2, "o", |body| body.str("/org/freedesktop/systemd1/job/7"))).expect("write");
         sent
     });
-    let job = bus.start_transient_unit("leash-1.scope", JobMode::Fail, &every_property()).expect("a job");
+    let job = bus.start_transient_unit("leash-1.scope", &every_property()).expect("a job");
     assert_eq!(job, "/org/freedesktop/systemd1/job/7");
     assert_eq!(server.join().expect("server"), expected);
 }

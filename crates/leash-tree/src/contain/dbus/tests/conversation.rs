@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 use std::{fs, thread};
 
-use super::super::{Bus, BusEnvironment, BusError, JobMode, Malformed, auth};
+use super::super::{Bus, BusError, Malformed, UserBus, auth};
 
 use super::{LONG, connected, error_to, read_message, reply_to};
 use leash_model::clock::Moment;
@@ -22,7 +22,7 @@ fn an_error_reply_is_a_refusal_and_the_bus_stays_usable() {
             body.str("active");
         }))
         .expect("write");
-    let refused = bus.stop_unit("x", JobMode::Replace).expect_err("no such unit");
+    let refused = bus.stop_unit("x").expect_err("no such unit");
     assert_eq!(
         refused.to_string(),
         "`StopUnit` was refused with `org.freedesktop.systemd1.NoSuchUnit`: Unit x not loaded."
@@ -39,14 +39,14 @@ fn signals_and_replies_to_other_calls_are_skipped() {
     theirs.write_all(&reply_to(77, "", |_| ())).expect("write");
     theirs.write_all(&error_to(78, "x.y", "")).expect("write");
     theirs.write_all(&reply_to(1, "o", |body| body.str("/job"))).expect("write");
-    assert_eq!(bus.stop_unit("x", JobMode::Fail).expect("a reply"), "/job");
+    assert_eq!(bus.stop_unit("x").expect("a reply"), "/job");
 }
 
 #[test]
 fn a_reply_of_another_type_breaks_the_connection() {
     let (mut bus, mut theirs) = connected();
     theirs.write_all(&reply_to(1, "u", |body| body.u32(5))).expect("write");
-    let error = bus.stop_unit("x", JobMode::Fail).expect_err("not an object path");
+    let error = bus.stop_unit("x").expect_err("not an object path");
     assert!(matches!(error, BusError::Malformed(Malformed::Type { expected: "o", .. })));
     assert!(matches!(bus.ping(), Err(BusError::Broken)));
 }
@@ -97,16 +97,14 @@ fn closed_connection_is_an_error() {
 
 #[test]
 fn empty_environment_is_an_error() {
-    let nowhere = Bus::connect(&BusEnvironment::default(), LONG);
+    let nowhere = Bus::connect(&UserBus::default(), LONG);
     assert!(matches!(nowhere, Err(BusError::NoAddress)));
 }
 
 #[test]
 fn error_names_every_address_that_was_tried() {
-    let environment = BusEnvironment {
-        session_bus_address: Some("unix:abstract=leash-no-such-bus".into()),
-        runtime_dir: Some("/nonexistent".into()),
-    };
+    let environment =
+        UserBus { address: Some("unix:abstract=leash-no-such-bus".into()), runtime_dir: Some("/nonexistent".into()) };
     let error = Bus::connect(&environment, LONG).expect_err("no process listens").to_string();
     assert!(error.starts_with("no user manager answers: `@leash-no-such-bus`: cannot connect: "), "{error}");
     assert!(error.contains("`/nonexistent/bus`: cannot connect: "), "{error}");
@@ -150,8 +148,8 @@ impl RuntimeDir {
         UnixListener::bind(self.0.join(name)).expect("bind")
     }
 
-    fn environment(&self) -> BusEnvironment {
-        BusEnvironment { session_bus_address: None, runtime_dir: Some(self.0.to_owned()) }
+    fn environment(&self) -> UserBus {
+        UserBus { address: None, runtime_dir: Some(self.0.to_owned()) }
     }
 }
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::super::message::{Incoming, decode, total_length};
 use super::super::wire::{ByteOrder, Decoder, Encoder, Malformed};
-use super::super::{ExecCommand, JobMode, Property, property};
+use super::super::{ExecCommand, Property, property};
 use super::{connected, error_to, reply_to};
 
 /// Reads a property back, in the way systemd does: by the type that it announces.
@@ -138,7 +138,7 @@ proptest! {
         theirs.write_all(&reply).expect("write");
         theirs.write_all(&said).expect("write");
         theirs.shutdown(std::net::Shutdown::Write).expect("shutdown");
-        let _ = bus.stop_unit("x", JobMode::Fail);
+        let _ = bus.stop_unit("x");
         let _ = bus.unit_property_string("x", "Unit", "ActiveState");
         drop(theirs);
     }
