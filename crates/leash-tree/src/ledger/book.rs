@@ -8,7 +8,7 @@
 mod journal;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use self::journal::{Journal, Line, Pages, read, text_of};
-use super::store::{self, StoreError};
+use super::store::{self, StoreError, path};
 use crate::ledger::receipts::is_shortage;
 use crate::places::Places;
 use crate::platform::identity::{self, boot_id};
@@ -383,7 +383,7 @@ impl Book {
         if journal.wants_rewriting() {
             // If rewriting fails, the old journal still works. The next attempt comes when it has doubled in size.
             journal.rewrite_at = journal.bytes.saturating_mul(2);
-            let open = read(&path(&self.dir, &self.cover.run, "jsonl"))?.open;
+            let open = read(&self.path("jsonl"))?.open;
             *journal = self.rewrite(&open)?;
         }
         Ok(())
@@ -391,9 +391,9 @@ impl Book {
 
     /// Replaces the journal with one that has only the open sessions.
     fn rewrite(&self, open: &[Entry]) -> io::Result<Journal> {
-        let young = path(&self.dir, &self.cover.run, "new");
+        let young = self.path("new");
         let written = Journal::create(&young, &self.cover, open).and_then(|journal| {
-            fs::rename(&young, path(&self.dir, &self.cover.run, "jsonl"))?;
+            fs::rename(&young, self.path("jsonl"))?;
             Ok(journal)
         });
         written.inspect_err(|_| drop(fs::remove_file(&young)))
@@ -443,33 +443,16 @@ fn unless_short<T>(read: io::Result<T>) -> io::Result<Option<T>> {
 }
 
 /// The ids of all books; none if there is no directory.
-fn runs(dir: &Path) -> io::Result<Vec<String>> {
-    let entries = match fs::read_dir(dir) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries?,
-    };
-    store::check_ours(dir).map_err(io::Error::other)?;
-    let mut runs = Vec::new();
-    for entry in entries {
-        let name = entry?.file_name();
-        if let Some(run) = name.to_str().and_then(|name| name.strip_suffix(".lock")) {
-            runs.push(run.to_owned());
-        }
+fn runs(dir: &Path) -> io::Result<BTreeSet<String>> {
+    match store::runs(dir, &["lock"]) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        runs => store::check_ours(dir).map_err(io::Error::other).and(runs),
     }
-    runs.sort();
-    Ok(runs)
-}
-
-fn path(dir: &Path, run: &str, kind: &str) -> PathBuf {
-    dir.join(format!("{run}.{kind}"))
 }
 
 /// Removes a book's files, the lock last.
 fn remove(dir: &Path, run: &str) {
-    for kind in ["sock", "jsonl", "new", "lock"] {
-        // A file that is already gone is fine. The next sweep tries again in a directory that became read-only.
-        let _ = fs::remove_file(path(dir, run, kind));
-    }
+    store::remove(dir, run, &["sock", "jsonl", "new", "lock"]);
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 //! any more*. `RUN.json` is the record, replaced atomically. It is a second file because a replaced file would lose the
 //! lock.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
@@ -96,10 +97,8 @@ pub struct Entry {
 pub struct Found {
     /// The run's id, from the file's name.
     pub run: String,
-    /// Its record; `None` if it is torn, empty or not a record.
+    /// Its record; `None` if it is torn, empty or not a record, or can't be read.
     pub record: Option<Record>,
-    /// The reason why it could not be read: then nothing is known about the run.
-    pub unread: Option<io::Error>,
 }
 
 impl Store {
@@ -173,20 +172,10 @@ impl Store {
 
     /// Every run in the directory, also one that has only a lock.
     pub fn list(&self) -> io::Result<Vec<Found>> {
-        let mut runs = Vec::new();
-        for entry in fs::read_dir(&self.sessions)? {
-            let name = entry?.file_name();
-            let Some((run, kind)) = name.to_str().and_then(|name| name.rsplit_once('.')) else { continue };
-            if matches!(kind, "lock" | "json") && !runs.iter().any(|known| known == run) {
-                runs.push(run.to_owned());
-            }
-        }
-        runs.sort();
-        let found = runs.into_iter().map(|run| match self.read(&run) {
+        let found = runs(&self.sessions, &["lock", "json"])?.into_iter().map(|run| match self.read(&run) {
             // A process without free descriptors can read no record: an empty list would be wrong.
             Err(error) if is_shortage(&error) => Err(error),
-            Err(error) => Ok(Found { run, record: None, unread: Some(error) }),
-            Ok(record) => Ok(Found { run, record, unread: None }),
+            read => Ok(Found { run, record: read.ok().flatten() }),
         });
         found.collect()
     }
@@ -209,7 +198,7 @@ impl Store {
     }
 
     fn path(&self, run: &str, kind: &str) -> PathBuf {
-        self.sessions.join(format!("{run}.{kind}"))
+        path(&self.sessions, run, kind)
     }
 }
 
@@ -259,11 +248,32 @@ impl Entry {
 
     /// Removes the files of a run that is over, the lock last.
     pub fn remove(self) {
-        for kind in ["json", "new", "lock"] {
-            // A file that is already gone is fine. The next sweep tries again in a directory that became read-only.
-            let _ = fs::remove_file(self.store.path(&self.run, kind));
-        }
+        remove(&self.store.sessions, &self.run, &["json", "new", "lock"]);
     }
+}
+
+/// The path of a run's file.
+pub(super) fn path(dir: &Path, run: &str, kind: &str) -> PathBuf {
+    dir.join(format!("{run}.{kind}"))
+}
+
+/// Removes files of a run.
+pub(super) fn remove(dir: &Path, run: &str, kinds: &[&str]) {
+    for kind in kinds {
+        // A file that is already gone is fine. The next sweep tries again in a directory that became read-only.
+        let _ = fs::remove_file(path(dir, run, kind));
+    }
+}
+
+/// The runs that have a file of one of these kinds, sorted.
+pub(super) fn runs(dir: &Path, kinds: &[&str]) -> io::Result<BTreeSet<String>> {
+    let mut runs = BTreeSet::new();
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        let run = name.to_str().and_then(|name| name.rsplit_once('.')).filter(|(_, kind)| kinds.contains(kind));
+        runs.extend(run.map(|(run, _)| run.to_owned()));
+    }
+    Ok(runs)
 }
 
 /// Makes the runtime directory, if it does not exist, and checks that it belongs to us.
