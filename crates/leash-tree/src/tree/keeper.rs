@@ -124,10 +124,6 @@ impl Keeper {
                 }
                 Err(Attempt::Refused(why)) => refused.push(Refusal::new(containment, why)),
                 Err(Attempt::Failed(failure)) => return Err(failure),
-                Err(Attempt::Directory(errno)) => {
-                    let dir = self.command.cwd.clone().unwrap_or_default();
-                    return Err(Failure::Chdir(dir.to_string_lossy().into_owned(), errno.raw_os_error()));
-                }
             }
         }
         if let Some(exactly) = self.orders.wish.exactly {
@@ -168,7 +164,7 @@ impl Keeper {
             // The first process of a container already has a PID namespace, and its own death ends it.
             Containment::Sealed if !self.orders.pid_one => {
                 let sealed = sealed::spawn(program, self.proc.as_ref())
-                    .map_err(|error| sealed::explain(error).map_or_else(|| failure(error), Attempt::Refused))?;
+                    .map_err(|error| sealed::explain(error).map_or_else(|| self.failure(error), Attempt::Refused))?;
                 captive.leader = sealed.leader;
                 captive.sealed = Some(sealed);
             }
@@ -179,7 +175,8 @@ impl Keeper {
             }
             Containment::Leaf => self.spawn_in_leaf(&mut captive, program)?,
             Containment::Sealed | Containment::Reaper | Containment::Group => {
-                captive.leader = Some(spawn::spawn(program, CloneInto::default()).map_err(failure)?);
+                let leader = spawn::spawn(program, CloneInto::default()).map_err(|error| self.failure(error))?;
+                captive.leader = Some(leader);
             }
         }
         Ok(captive)
@@ -214,10 +211,26 @@ impl Keeper {
                     SpawnError::Clone(errno) if !matches!(errno, Errno::AGAIN | Errno::NOMEM) => {
                         Attempt::Refused(format!("starting a process in {}: {errno}", dir.display()))
                     }
-                    error => failure(error),
+                    error => self.failure(error),
                 })
             }
         }
+    }
+
+    fn failure(&self, error: SpawnError) -> Attempt {
+        Attempt::Failed(match error {
+            SpawnError::At(Stage::Chdir, errno) => {
+                let dir = self.command.cwd.clone().unwrap_or_default();
+                Failure::Chdir(dir.to_string_lossy().into_owned(), errno.raw_os_error())
+            }
+            SpawnError::At(Stage::Exec, errno) => Failure::Exec(errno.raw_os_error()),
+            SpawnError::Clone(errno) | SpawnError::Pipe(errno) | SpawnError::At(Stage::Fork, errno) => {
+                Failure::Fork(errno.raw_os_error())
+            }
+            SpawnError::At(stage, errno) => {
+                Failure::Keeper(format!("the server's process stopped at {stage:?}: {errno}"))
+            }
+        })
     }
 
     /// Watches the running tree until its end.
@@ -262,23 +275,8 @@ impl Keeper {
 enum Attempt {
     /// The containment does not work here; the keeper tries the next one.
     Refused(String),
-    /// The keeper can't change to the server's directory.
-    Directory(Errno),
     /// No containment will work.
     Failed(Failure),
-}
-
-fn failure(error: SpawnError) -> Attempt {
-    if let SpawnError::At(Stage::Chdir, errno) = error {
-        return Attempt::Directory(errno);
-    }
-    Attempt::Failed(match error {
-        SpawnError::At(Stage::Exec, errno) => Failure::Exec(errno.raw_os_error()),
-        SpawnError::Clone(errno) | SpawnError::Pipe(errno) | SpawnError::At(Stage::Fork, errno) => {
-            Failure::Fork(errno.raw_os_error())
-        }
-        SpawnError::At(stage, errno) => Failure::Keeper(format!("the server's process stopped at {stage:?}: {errno}")),
-    })
 }
 
 /// A process that leash starts by executing its own program again, with `name` as `argv[0]`.
