@@ -24,7 +24,6 @@ use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_model::limits;
 use leash_model::receipt::Receipt;
-use leash_model::record::Record;
 
 /// The pause between two checks of a lock. The death of a process ends the pause early.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -297,19 +296,11 @@ fn patience(member: &Joined) -> Duration {
 /// The processes of leash that look after a member, if they are still the recorded ones.
 fn attendants(member: &Joined, proc: &Proc) -> Vec<Held> {
     let ids: Vec<Identity> = match member {
-        Joined::Run(record) => of_run(record),
-        Joined::Connection(book, _) => of_book(book),
+        Joined::Run(record) => record.supervisor.into_iter().chain(record.keeper).collect(),
+        Joined::Connection(book, _) => book.cover.process.into_iter().collect(),
     };
     ids.into_iter().filter_map(|id| Held::open_same(proc, id)).filter(|held| !held.stat.dead()).collect()
 }
-
-fn of_run(record: &Record) -> Vec<Identity> {
-    record.supervisor.into_iter().chain(record.keeper).collect()
-}
-fn of_book(book: &Listed) -> Vec<Identity> {
-    book.cover.process.into_iter().collect()
-}
-
 /// Receipt files, each read once.
 #[derive(Default)]
 struct Read {
@@ -327,17 +318,13 @@ impl Read {
             .files
             .entry(path.clone())
             .or_insert_with(|| receipts::read(path).map(|(receipts, _)| receipts).unwrap_or_default());
-        known.iter().rev().find(|receipt| is_of(receipt, member)).cloned()
+        known.iter().rev().find(|receipt| receipt.run == member.run()).cloned()
     }
 }
 
 /// True if a receipt is about an open entry. A sweep records the entry, but not the process that had opened it.
 fn is_end_of(receipt: &Receipt, entry: &Entry) -> bool {
     (&receipt.session, receipt.started_ms) == (&entry.session, entry.started_ms)
-}
-
-fn is_of(receipt: &Receipt, member: &Joined) -> bool {
-    receipt.run == member.run()
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use crate::ledger::store::Entry as Lock;
 use crate::platform::identity::{boot_id, pid_namespace};
 use leash_model::id;
 use leash_model::receipt::EndedBy;
+use leash_model::record::Record;
 use testkit::Scratch;
 
 struct Ground {
