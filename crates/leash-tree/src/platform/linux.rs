@@ -444,11 +444,7 @@ pub struct AsyncPidfd(tokio::io::unix::AsyncFd<OwnedFd>);
 impl AsyncPidfd {
     /// Adds the pidfd to the current runtime's set of descriptors, once: a second one needs a copy of the descriptor.
     pub fn new(pidfd: OwnedFd) -> Result<AsyncPidfd, io::Error> {
-        use tokio::io::{Interest, unix::AsyncFd};
-        // SAFETY: an owned descriptor keeps its number, and no code can replace it: the field is private and never
-        // given out.
-        let pidfd = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) }?;
-        Ok(AsyncPidfd(pidfd))
+        readable(pidfd).map(AsyncPidfd)
     }
 
     /// Waits until the process has ended. An error means that the runtime is shutting down.

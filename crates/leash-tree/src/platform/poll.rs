@@ -29,11 +29,6 @@ pub struct PollSet<'fd, S> {
 }
 
 impl<'fd, S> PollSet<'fd, S> {
-    /// An empty set.
-    pub fn new() -> PollSet<'fd, S> {
-        PollSet { sources: Vec::new(), fds: Vec::new() }
-    }
-
     /// Adds a source. It is ready when one of these events happens, or when the other end is gone.
     pub fn add(&mut self, source: S, fd: BorrowedFd<'fd>, events: PollFlags) {
         self.sources.push(source);
@@ -55,7 +50,7 @@ impl<'fd, S> PollSet<'fd, S> {
 
 impl<S> Default for PollSet<'_, S> {
     fn default() -> Self {
-        PollSet::new()
+        PollSet { sources: Vec::new(), fds: Vec::new() }
     }
 }
 
@@ -76,17 +71,17 @@ pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Sight {
         let pause = timeout_until(now + limits::STARVED_LOOK, now);
         let pause = timeout.map_or(pause, |timeout| pause.min(*timeout));
         let _ = rustix::event::poll(&mut [], Some(&pause));
+    }
+    if most == 0 { Sight::Blind } else { Sight::Clear }
+}
+
+/// Sets the limit on descriptors to the highest value that we may set.
 /// Waits for this time, or until a signal comes.
 pub fn pause(span: Duration) {
     let now = Moment::now();
     let _ = rustix::event::poll(&mut [], Some(&timeout_until(now + span, now)));
 }
 
-    }
-    if most == 0 { Sight::Blind } else { Sight::Clear }
-}
-
-/// Sets the limit on descriptors to the highest value that we may set.
 fn raise_limit() {
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum });

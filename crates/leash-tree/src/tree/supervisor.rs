@@ -367,7 +367,7 @@ impl Supervisor {
 
     /// Waits until a source is ready. `None` when the kernel lets us poll no descriptor.
     fn wait(&self) -> Option<Vec<(Source, PollFlags)>> {
-        let mut set = PollSet::new();
+        let mut set = PollSet::default();
         set.add(Source::Signals, self.signals.as_fd(), PollFlags::IN);
         set.add(Source::Control, self.control.as_fd(), PollFlags::IN);
         set.add(Source::Keeper, self.keeper_fd.as_fd(), PollFlags::IN);

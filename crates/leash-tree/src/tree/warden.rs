@@ -217,7 +217,7 @@ impl Warden {
 
     /// Waits for any event, until the next deadline. `None` when the kernel lets us poll no descriptor.
     fn wait(&self) -> Option<Vec<(Source, PollFlags)>> {
-        let mut set = PollSet::new();
+        let mut set = PollSet::default();
         set.add(Source::Signals, self.signals.as_fd(), PollFlags::IN);
         if let Some(peer) = &self.peer {
             set.add(Source::PeerGone, peer.pidfd.as_fd(), PollFlags::IN);
