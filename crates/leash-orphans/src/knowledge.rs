@@ -5,7 +5,9 @@ use std::fs;
 
 pub mod identify;
 
-use crate::clients;
+use crate::clients::entry::{EntryKind, entries};
+use crate::clients::text::Node;
+use crate::clients::{CLIENTS, ConfigFile, ServerLaunch};
 use leash_model::identity::Identity;
 use leash_model::receipt::Receipt;
 use leash_model::record::Record;
@@ -123,23 +125,25 @@ const PACKAGES: [ServerPackage; 48] = [
 ];
 
 impl Knowledge {
-    /// Adds the stdio servers that clients declare.
-    pub fn declare(&mut self, servers: impl IntoIterator<Item = clients::DeclaredServer>) {
-        for server in servers {
-            if let clients::ServerLaunch::Stdio { command, args, .. } = server.launch {
-                let command = std::iter::once(command).chain(args).collect();
-                // The kernel reports directories without symbolic links.
-                let real = |dir: String| {
-                    fs::canonicalize(&dir).ok().and_then(|dir| dir.to_str().map(str::to_owned)).unwrap_or(dir)
-                };
-                self.declared.push(DeclaredCommand {
-                    client: server.client.name.to_owned(),
-                    name: server.name,
-                    command,
-                    cwd: server.cwd.map(real),
-                    project: server.project.map(real),
-                });
-            }
+    /// Adds the stdio servers that a client's file declares. A file or an entry that leash does not understand declares
+    /// none.
+    pub fn declare(&mut self, file: &ConfigFile) {
+        // The kernel reports directories without symbolic links.
+        let real =
+            |dir: String| fs::canonicalize(&dir).ok().and_then(|dir| dir.to_str().map(str::to_owned)).unwrap_or(dir);
+        for entry in entries(file).unwrap_or_default() {
+            let EntryKind::Server { launch: ServerLaunch::Stdio { command, args, .. }, .. } = &entry.kind else {
+                continue;
+            };
+            let project = entry.project().map(str::to_owned).or_else(|| file.project());
+            let cwd = entry.node.get("cwd").and_then(Node::text).map(str::to_owned);
+            self.declared.push(DeclaredCommand {
+                client: file.client.name.to_owned(),
+                name: entry.name().to_owned(),
+                command: std::iter::once(command).chain(args).cloned().collect(),
+                cwd: cwd.map(real),
+                project: project.map(real),
+            });
         }
     }
 
@@ -161,6 +165,6 @@ impl Knowledge {
     /// The environment variables that are read for every relevant process. For a process that may be a declared
     /// server, [`Knowledge::declared_variables`] are read too. No other variable is ever read.
     pub fn variables() -> impl Iterator<Item = &'static str> {
-        clients::CLIENTS.iter().flat_map(|client| client.marks).copied().chain([spec::MARK])
+        CLIENTS.iter().flat_map(|client| client.marks).copied().chain([spec::MARK])
     }
 }

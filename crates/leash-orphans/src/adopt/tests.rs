@@ -7,8 +7,6 @@ use proptest::prelude::*;
 use super::release::{ReleaseOutcome, undo};
 use super::shelf::{Layer, ShelfRecord};
 use super::*;
-use crate::clients::DeclaredServer;
-use crate::clients::entry::servers;
 
 const WISH: Wish<'_> = Wish { program: "/usr/bin/leash", servers: &[], with_urls: true };
 
@@ -27,8 +25,11 @@ fn layer(file: &ConfigFile, plan: &AdoptPlan) -> Layer {
 }
 
 fn launches(file: &ConfigFile) -> Vec<(String, ServerLaunch)> {
-    let (declared, _) = servers(file);
-    declared.into_iter().map(|DeclaredServer { name, launch, .. }| (name, launch)).collect()
+    let server = |entry: ConfigEntry| match &entry.kind {
+        EntryKind::Server { launch, .. } => Some((entry.name().to_owned(), launch.clone())),
+        EntryKind::BuiltIn | EntryKind::Unknown(_) => None,
+    };
+    entries(file).unwrap_or_default().into_iter().filter_map(server).collect()
 }
 
 /// Adopts, and undoes it in all three ways. `extra` is appended to change the text.

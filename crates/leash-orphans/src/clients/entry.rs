@@ -1,30 +1,9 @@
 //! Reads the servers that a configuration file declares.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::text::{self, Node, Value};
-use super::{Client, ConfigFile, Note, Scope, Shape};
-
-/// A server that a configuration declares.
-#[derive(Clone, Debug)]
-pub struct DeclaredServer {
-    /// The client that reads the configuration.
-    pub client: &'static Client,
-    /// The users and projects to which it applies.
-    pub scope: Scope,
-    /// The file.
-    pub file: PathBuf,
-    /// The directory of the project: the directory of a project's file, or the project key in the user's own file.
-    pub project: Option<String>,
-    /// The directory in which the entry says to start it.
-    pub cwd: Option<String>,
-    /// The name of the server.
-    pub name: String,
-    /// The way in which the client reaches it.
-    pub launch: ServerLaunch,
-    /// True if the client uses it.
-    pub enabled: bool,
-}
+use super::{ConfigFile, Shape};
 
 /// The way in which a client reaches a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,34 +25,13 @@ pub enum ServerLaunch {
 }
 
 impl ServerLaunch {
-    /// The program and its arguments in one list.
-    pub fn words(&self) -> Vec<&str> {
-        match self {
-            ServerLaunch::Stdio { command, args, .. } => {
-                std::iter::once(command.as_str()).chain(args.iter().map(String::as_str)).collect()
-            }
-            ServerLaunch::Url { .. } => Vec::new(),
-        }
-    }
-
     /// True if it already runs under leash, perhaps through a wrapper (`env`, `sudo`, a path).
     pub fn is_leashed(&self) -> bool {
-        leash_word(&self.words()).is_some()
+        let ServerLaunch::Stdio { command, args, .. } = self else { return false };
+        let words: Vec<&str> = std::iter::once(command).chain(args).map(String::as_str).collect();
+        let is_leash = |word: &str| Path::new(word).file_name().is_some_and(|name| name == "leash");
+        words.windows(2).any(|pair| is_leash(pair[0]) && matches!(pair[1], "run" | "connect" | "attach"))
     }
-
-    /// The server's own command line: the words after the `--` of `leash run`, or all words.
-    pub fn unleashed(&self) -> Vec<&str> {
-        let words = self.words();
-        let own = leash_word(&words)
-            .and_then(|leash| words[leash..].iter().position(|word| *word == "--").map(|dashes| leash + dashes + 1));
-        own.map_or_else(|| words.clone(), |own| words[own..].to_vec())
-    }
-}
-
-/// The index of the word `leash`, if the next word is a leash command that holds a server.
-fn leash_word(words: &[&str]) -> Option<usize> {
-    let is_leash = |word: &str| Path::new(word).file_name().is_some_and(|name| name == "leash");
-    words.windows(2).position(|pair| is_leash(pair[0]) && matches!(pair[1], "run" | "connect" | "attach"))
 }
 
 /// One entry of a file, with its place in the text.
@@ -116,35 +74,6 @@ pub enum EntryKind {
     BuiltIn,
     /// Something that leash does not understand, and the reason.
     Unknown(String),
-}
-
-/// The servers that a file declares, and notes about entries that were not understood.
-pub fn servers(file: &ConfigFile) -> (Vec<DeclaredServer>, Vec<Note>) {
-    let note =
-        |server: Option<&str>, text: String| Note { path: file.path.clone(), server: server.map(str::to_owned), text };
-    let entries = match entries(file) {
-        Ok(entries) => entries,
-        Err(error) => return (Vec::new(), vec![note(None, error.to_string())]),
-    };
-    let mut declared = Vec::new();
-    let mut notes = Vec::new();
-    for entry in entries {
-        match &entry.kind {
-            EntryKind::Server { launch, enabled } => declared.push(DeclaredServer {
-                client: file.client,
-                scope: if entry.project().is_some() { Scope::Local } else { file.place.scope },
-                file: file.path.clone(),
-                project: entry.project().map(str::to_owned).or_else(|| file.project()),
-                cwd: entry.node.get("cwd").and_then(Node::text).map(str::to_owned),
-                name: entry.name().to_owned(),
-                launch: launch.clone(),
-                enabled: *enabled,
-            }),
-            EntryKind::BuiltIn => {}
-            EntryKind::Unknown(why) => notes.push(note(Some(entry.name()), why.clone())),
-        }
-    }
-    (declared, notes)
 }
 
 /// The entries of a file, in the order of its maps.
@@ -267,7 +196,10 @@ fn stdio(node: &Node, command: &Node, shape: &Shape) -> Result<ServerLaunch, &'s
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
+    use crate::clients::Client;
 
     fn file(client: &str, text: &str) -> ConfigFile {
         let client = Client::find(client).expect("a known client");
@@ -275,54 +207,63 @@ mod tests {
     }
 
     fn shown(client: &str, text: &str) -> Vec<String> {
-        let (declared, notes) = servers(&file(client, text));
-        let server = |server: &DeclaredServer| {
-            let what = match &server.launch {
-                ServerLaunch::Stdio { .. } => server.launch.words().join(" "),
+        let server = |entry: &ConfigEntry, launch: &ServerLaunch, enabled: bool| {
+            let what = match launch {
+                ServerLaunch::Stdio { command, args, .. } => {
+                    format!("{command} {}", args.join(" ")).trim_end().to_owned()
+                }
                 ServerLaunch::Url { url } => url.clone(),
             };
-            format!("{} {:?}{}: {what}", server.name, server.scope, if server.enabled { "" } else { " off" })
+            let project = entry.project().map(|project| format!(" in {project}")).unwrap_or_default();
+            format!("{}{project}{}: {what}", entry.name(), if enabled { "" } else { " off" })
         };
-        let note = |note: &Note| format!("note {}: {}", note.server.as_deref().unwrap_or("-"), note.text);
-        declared.iter().map(server).chain(notes.iter().map(note)).collect()
+        let entry = |entry: &ConfigEntry| match &entry.kind {
+            EntryKind::Server { launch, enabled } => Some(server(entry, launch, *enabled)),
+            EntryKind::BuiltIn => None,
+            EntryKind::Unknown(why) => Some(format!("unknown {}: {why}", entry.name())),
+        };
+        match entries(&file(client, text)) {
+            Ok(entries) => entries.iter().filter_map(entry).collect(),
+            Err(error) => vec![format!("error: {error}")],
+        }
     }
 
     #[test]
     fn claude_code_scopes_are_read() {
         let text = r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y", "x"]}},
             "projects": {"/p": {"mcpServers": {"b": {"type": "http", "url": "https://b/mcp"}}}, "/q": {}}}"#;
-        assert_eq!(shown("claude-code", text), ["a User: npx -y x", "b Local: https://b/mcp"]);
+        assert_eq!(shown("claude-code", text), ["a: npx -y x", "b in /p: https://b/mcp"]);
         assert_eq!(shown("claude-code", " \n"), [""; 0]);
-        assert_eq!(shown("claude-code", "{"), ["note -: line 1: a key in quotes is expected"]);
+        assert_eq!(shown("claude-code", "{"), ["error: line 1: a key in quotes is expected"]);
     }
 
     #[test]
     fn entries_of_other_clients_are_read() {
         assert_eq!(
             shown("opencode", r#"{"mcp": {"a": {"type": "local", "command": ["bun", "x"], "enabled": false}}}"#),
-            ["a User off: bun x"]
+            ["a off: bun x"]
         );
-        assert_eq!(shown("opencode", r#"{"mcp": {"servers": {"b": {"command": ["bun"]}}}}"#), ["b User: bun"]);
+        assert_eq!(shown("opencode", r#"{"mcp": {"servers": {"b": {"command": ["bun"]}}}}"#), ["b: bun"]);
         assert_eq!(
             shown(
                 "zed",
                 r#"{"context_servers": {"a": {"command": {"path": "p", "args": ["x"]}}, "b": {"settings": {}}}}"#
             ),
-            ["a User: p x", "note b: an extension starts it; leash can't be put in front"]
+            ["a: p x", "unknown b: an extension starts it; leash can't be put in front"]
         );
-        assert_eq!(shown("codex", "[mcp_servers.a]\ncommand = \"x\"\nargs = ['y']\n"), ["a User: x y"]);
-        assert_eq!(shown("windsurf", r#"{"mcpServers": {"a": {"serverUrl": "http://h/"}}}"#), ["a User: http://h/"]);
+        assert_eq!(shown("codex", "[mcp_servers.a]\ncommand = \"x\"\nargs = ['y']\n"), ["a: x y"]);
+        assert_eq!(shown("windsurf", r#"{"mcpServers": {"a": {"serverUrl": "http://h/"}}}"#), ["a: http://h/"]);
         assert_eq!(
             shown(
                 "goose",
                 "extensions:\n  a:\n    type: builtin\n  b:\n    type: stdio\n    cmd: uvx\n    args:\n    - x\n"
             ),
-            ["b User: uvx x"]
+            ["b: uvx x"]
         );
     }
 
     #[test]
-    fn an_entry_that_is_not_understood_gives_a_note() {
+    fn an_entry_that_is_not_understood_says_why() {
         for (entry, why) in [
             ("1", "it is not a map"),
             ("{}", "it has neither a command nor an address"),
@@ -334,10 +275,10 @@ mod tests {
             (r#"{"command": "x", "command": "y"}"#, "`command` is written twice in it"),
         ] {
             let text = format!("{{\"mcpServers\": {{\"a\": {entry}}}}}");
-            assert_eq!(shown("claude-code", &text), [format!("note a: {why}")], "{entry}");
+            assert_eq!(shown("claude-code", &text), [format!("unknown a: {why}")], "{entry}");
         }
         let twice = r#"{"mcpServers": {"a": {"command": "x"}, "a": {"command": "y"}}}"#;
-        assert_eq!(shown("claude-code", twice), ["note a: it is written twice"]);
+        assert_eq!(shown("claude-code", twice), ["unknown a: it is written twice"]);
     }
 
     #[test]
@@ -352,7 +293,5 @@ mod tests {
         for line in ["npx leash", "leash-tool run", "x leash", "dog --leash run"] {
             assert!(!launch(line).is_leashed(), "{line}");
         }
-        assert_eq!(launch("leash run --name=a -- npx x").unleashed(), ["npx", "x"]);
-        assert_eq!(launch("npx x").unleashed(), ["npx", "x"]);
     }
 }

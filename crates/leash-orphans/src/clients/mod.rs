@@ -2,8 +2,8 @@
 //! recognised.
 //!
 //! The knowledge is a table ([`CLIENTS`], in `table.rs`). [`configs`] reads the files that exist below the given
-//! [`Roots`], and [`servers`] returns the servers that a file declares. A file that can't be read or understood gives
-//! a [`Note`], never an error, because the file belongs to another program.
+//! [`Roots`], and [`entry::entries`] returns the servers that a file declares. A file that can't be read gives a [`Note`],
+//! never an error, because the file belongs to another program.
 
 pub mod entry;
 pub mod places;
@@ -12,7 +12,7 @@ pub mod text;
 
 use std::path::PathBuf;
 
-pub use entry::{ConfigEntry, DeclaredServer, ServerLaunch, servers};
+pub use entry::{ConfigEntry, ServerLaunch};
 pub use places::{ConfigFile, Roots, configs};
 pub use table::CLIENTS;
 pub use text::Format;
@@ -68,8 +68,6 @@ pub struct ConfigPlace {
 pub enum Scope {
     /// All work of this user.
     User,
-    /// One project of this user, written in the user's own file.
-    Local,
     /// All users who work on the project.
     Project,
     /// The users who installed the plugin.

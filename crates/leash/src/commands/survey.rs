@@ -36,7 +36,7 @@ impl Survey {
         if let Some(roots) = places::roots(projects) {
             // Errors in the clients' files do not matter here.
             let (files, _) = clients::configs(&roots);
-            knowledge.declare(files.iter().flat_map(|file| clients::servers(file).0));
+            files.iter().for_each(|file| knowledge.declare(file));
         }
         let (receipts, _) = receipts::read(&places::places().receipts).unwrap_or_default();
         knowledge.note_ended(&receipts);
