@@ -48,14 +48,16 @@ fn state_home() -> Option<PathBuf> {
 
 /// The directory for configuration, if there is a home.
 pub(crate) fn config_dir() -> Option<PathBuf> {
-    let base = path_variable("XDG_CONFIG_HOME").or_else(|| Some(path_variable("HOME")?.join(".config")))?;
-    Some(base.join("leash"))
+    Some(config_home()?.join("leash"))
 }
 
 /// The directory for units of the user's systemd, if there is a home.
 pub(crate) fn units_dir() -> Option<PathBuf> {
-    let base = path_variable("XDG_CONFIG_HOME").or_else(|| Some(path_variable("HOME")?.join(".config")))?;
-    Some(base.join("systemd/user"))
+    Some(config_home()?.join("systemd/user"))
+}
+
+fn config_home() -> Option<PathBuf> {
+    path_variable("XDG_CONFIG_HOME").or_else(|| Some(path_variable("HOME")?.join(".config")))
 }
 
 /// The directories with the configurations of MCP clients, if there is a home.
@@ -63,7 +65,7 @@ pub(crate) fn roots(projects: &[PathBuf]) -> Option<Roots> {
     let home = path_variable("HOME")?;
     let variable = |name: &'static str| Some((name.to_owned(), path_variable(name)?));
     Some(Roots {
-        config: path_variable("XDG_CONFIG_HOME").unwrap_or_else(|| home.join(".config")),
+        config: config_home()?,
         projects: projects.iter().map(|dir| std::path::absolute(dir).unwrap_or_else(|_| dir.clone())).collect(),
         variables: Roots::variables_wanted().into_iter().filter_map(variable).collect(),
         ..Roots::of_home(&home)

@@ -5,10 +5,11 @@
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, OFlags};
+use leash_tree::platform::private_file;
+use rustix::fs::Access;
 
 /// The file in the state directory that contains the path of the private runtime directory.
 const POINTER: &str = "runtime-directory";
@@ -49,10 +50,8 @@ fn is_usable(dir: &Path, me: u32) -> bool {
 
 /// The private directory that the state directory names, if it exists and no other user can read it.
 fn named(state: &Path, me: u32) -> Option<PathBuf> {
-    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
-    let file = File::options().read(true).custom_flags(flags).open(state.join(POINTER)).ok()?;
-    let meta = file.metadata().ok()?;
-    if !meta.is_file() || meta.uid() != me {
+    let file = private_file::read(&state.join(POINTER)).ok()?;
+    if file.metadata().ok()?.uid() != me {
         return None;
     }
     let mut text = String::new();
@@ -69,9 +68,7 @@ fn named(state: &Path, me: u32) -> Option<PathBuf> {
 /// creates it and both use it.
 fn make_private(state: &Path, me: u32) -> io::Result<PathBuf> {
     DirBuilder::new().recursive(true).mode(0o700).create(state)?;
-    let mut random = [0; 8];
-    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty())?;
-    let name = format!("leash-{me}-{:016x}", u64::from_le_bytes(random));
+    let name = format!("leash-{me}-{}", leash_model::id::random());
     let dir = Path::new("/tmp").join(&name);
     DirBuilder::new().mode(0o700).create(&dir)?;
     let draft = state.join(format!(".{name}"));
@@ -84,7 +81,7 @@ fn make_private(state: &Path, me: u32) -> io::Result<PathBuf> {
 }
 
 fn write_new(draft: &Path, dir: &Path) -> io::Result<()> {
-    let mut file = File::options().write(true).create_new(true).mode(0o600).open(draft)?;
+    let mut file = private_file::open(File::options().write(true).create_new(true), draft)?;
     writeln!(file, "{}", dir.display())
 }
 
