@@ -10,6 +10,7 @@ use leash_orphans::clients::{self, CLIENTS, Client, ConfigFile, Note, Scope};
 use serde_json::{Value, json};
 
 use crate::args::Adopt;
+use crate::output::message::counted;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
 use leash_model::error::with_causes;
@@ -145,11 +146,7 @@ fn plans(files: Vec<ConfigFile>, wish: &Wish<'_>, notes: &mut Vec<Note>) -> Vec<
 
 fn not_ours(scope: Scope, servers: usize) -> String {
     let whose = if scope == Scope::Plugin { "a plugin's package" } else { "this machine's administrator" };
-    format!("{}, but the file belongs to {whose} and is left alone", count(servers, "server"))
-}
-
-pub(super) fn count(number: usize, what: &str) -> String {
-    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+    format!("{}, but the file belongs to {whose} and is left alone", counted(servers, "server"))
 }
 
 pub(super) fn note_line(note: &Note) -> String {
@@ -243,12 +240,13 @@ fn conclude(changes: &[FileChange], decision: Decision, printer: Printer) {
             if files == 0 {
                 return printer.note("no server was put on the leash");
             }
-            let text = format!("{} in {} put on the leash", count(servers, "server"), count(files, "file"));
+            let text = format!("{} in {} put on the leash", counted(servers, "server"), counted(files, "file"));
             printer.note(format!("{text}; restart the clients, and `leash release` undoes it"));
         }
         Decision::DryRun => {
             let (servers, files) = of(&FileChange::is_change);
-            let text = format!("{} in {} would be put on the leash", count(servers, "server"), count(files, "file"));
+            let text =
+                format!("{} in {} would be put on the leash", counted(servers, "server"), counted(files, "file"));
             printer.note(format!("{text}; nothing was written: `leash adopt --yes` does it"));
         }
         Decision::No if of(&FileChange::is_change).0 > 0 => printer.note("nothing was written"),

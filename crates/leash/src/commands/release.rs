@@ -9,9 +9,10 @@ use leash_orphans::clients::places::read;
 use leash_orphans::clients::{Client, ConfigFile};
 use serde_json::{Value, json};
 
-use super::adopt::{Decision, chosen, count, decide, shelf_dir};
+use super::adopt::{Decision, chosen, decide, shelf_dir};
 use crate::args::Release;
 use crate::exit_code;
+use crate::output::message::counted;
 use crate::output::printer::Printer;
 use leash_model::error::with_causes;
 
@@ -202,7 +203,7 @@ fn conclude(files: &[FileUndo], decision: Decision, printer: Printer) {
         let released = |file: &&FileUndo| file.count(|outcome| *outcome == ReleaseOutcome::Released);
         let chosen: Vec<_> = files.iter().filter(|file| chosen(file) && released(file) > 0).collect();
         let servers: usize = chosen.iter().map(released).sum();
-        (servers > 0).then(|| format!("{} in {}", count(servers, "server"), count(chosen.len(), "file")))
+        (servers > 0).then(|| format!("{} in {}", counted(servers, "server"), counted(chosen.len(), "file")))
     };
     for (why, hint) in files.iter().filter(|file| file.undo.is_some()).filter_map(|file| file.error.as_ref()) {
         printer.error_text(why, Some(hint));

@@ -29,8 +29,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         }
     };
     if args.check {
-        let servers = settings.servers.len();
-        printer.data(format!("{servers} server{} and no mistakes\n", if servers == 1 { "" } else { "s" }));
+        printer.data(format!("{} and no mistakes\n", message::counted(settings.servers.len(), "server")));
         return exit_code::OK;
     }
     let on_demand = args.control.on_demand;
@@ -230,9 +229,8 @@ fn upstream(url: &str, args: &Single) -> Result<address::Upstream, Refused> {
 
 /// Prints every mistake with its place, and the hints.
 fn report(printer: Printer, mistakes: &Mistakes) -> u8 {
-    let count = mistakes.all().len();
-    let plural = if count == 1 { "mistake" } else { "mistakes" };
-    printer.error_text(format!("{count} {plural} in the configuration; nothing was started"), None);
+    let count = message::counted(mistakes.all().len(), "mistake");
+    printer.error_text(format!("{count} in the configuration; nothing was started"), None);
     for mistake @ Mistake { hint, .. } in mistakes.all() {
         printer.note(mistake);
         if let Some(hint) = hint {

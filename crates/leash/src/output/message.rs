@@ -137,7 +137,8 @@ pub(crate) fn held<'h>(holdings: impl Iterator<Item = &'h Holding>) -> String {
     if held.is_empty() { "nothing was held".to_owned() } else { held.join("; ") }
 }
 
-fn counted(count: usize, what: &str) -> String {
+/// A number of things, in the plural with an `s`.
+pub(crate) fn counted(count: usize, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
