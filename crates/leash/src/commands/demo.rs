@@ -13,10 +13,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use clap::ValueEnum as _;
-use leash_model::clock::Moment;
+use leash_model::clock::{Moment, timeout_until};
 use leash_model::receipt::Receipt;
 use leash_tree::ledger::receipts;
 use leash_tree::platform::identity::{self, Held};
+use leash_tree::platform::poll;
 use leash_tree::platform::proc::Proc;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
@@ -162,7 +163,7 @@ impl Stage {
             if (ledger_empty && !receipts.is_empty()) || Moment::now() >= give_up {
                 return Ok(receipts);
             }
-            let _ = rustix::event::poll(&mut [], Some(&rustix::time::Timespec { tv_sec: 0, tv_nsec: 2_000_000 }));
+            poll::pause(Duration::from_millis(2));
         }
     }
 
@@ -219,9 +220,7 @@ impl Drop for Stage {
 /// Waits until the FIFO is readable or has hung up.
 fn wait(reader: &File, give_up: Moment) -> io::Result<PollFlags> {
     let mut fds = [PollFd::new(reader, PollFlags::IN)];
-    let left = give_up.since(Moment::now());
-    let timeout = rustix::time::Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-    match rustix::event::poll(&mut fds, Some(&timeout)) {
+    match rustix::event::poll(&mut fds, Some(&timeout_until(give_up, Moment::now()))) {
         Ok(0) => Err(io::ErrorKind::TimedOut.into()),
         Ok(_) => Ok(fds[0].revents()),
         Err(rustix::io::Errno::INTR) => Ok(PollFlags::empty()),

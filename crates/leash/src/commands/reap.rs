@@ -9,7 +9,7 @@ use leash_orphans::act::{self, ReapOutcome, ReapTerms, Spared, watch};
 use leash_orphans::scan::belongings::{self, Belongings};
 use leash_orphans::{Evidence, Finding, Policy, Verdict};
 use leash_tree::ledger::receipts;
-use rustix::time::Timespec;
+use leash_tree::platform::poll;
 use serde_json::json;
 
 use super::survey::Survey;
@@ -88,13 +88,8 @@ fn wait_for_hosts(survey: &mut Survey, policy: Policy, findings: Vec<Finding>, a
 
 /// Sleeps until the deadline: no event reports that nothing has happened.
 pub(super) fn pause_until(deadline: Moment) {
-    loop {
-        let left = deadline.since(Moment::now());
-        if left.is_zero() {
-            return;
-        }
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        let _ = rustix::event::poll(&mut [], Some(&timeout));
+    while Moment::now() < deadline {
+        poll::pause(deadline.since(Moment::now()));
     }
 }
 

@@ -16,8 +16,8 @@ use leash_check::host::journal::{Happened, Journal, Part};
 use leash_check::host::stand_in::serve_stdio;
 use leash_check::http::{VISITOR_TOKEN, visit};
 use leash_check::{StopSignals, sit_down};
+use leash_tree::platform::poll;
 use leash_tree::tree::supervisor::FirstLook;
-use rustix::time::Timespec;
 
 use crate::args::{Check, StandIn};
 use crate::exit_code;
@@ -86,6 +86,5 @@ fn visitor(args: &Check, first: FirstLook) -> u8 {
 
 /// Ignores everything but a signal.
 fn stay() {
-    let longest = Timespec { tv_sec: LONGEST.as_secs() as i64, tv_nsec: 0 };
-    let _ = rustix::event::poll(&mut [], Some(&longest));
+    poll::pause(LONGEST);
 }

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
-use leash_model::clock::Moment;
+use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_orphans::act::ReapTerms;
 use leash_orphans::act::watch::{self, WatchMemory};
@@ -11,7 +11,6 @@ use leash_orphans::scan::{Strangers, belongings};
 use leash_orphans::{Evidence, Finding, Verdict};
 use leash_tree::platform::identity::Held;
 use rustix::event::{PollFd, PollFlags};
-use rustix::time::Timespec;
 
 use super::survey::Survey;
 use super::{reap, unit};
@@ -132,12 +131,10 @@ fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
     let next = if held.len() < hosts.len() { next.min(Moment::now() + SOON) } else { next };
     watch::rest();
     loop {
-        let left = next.since(Moment::now());
         let mut fds: Vec<PollFd<'_>> =
             held.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
-        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
-        match rustix::event::poll(&mut fds, Some(&timeout)) {
-            Ok(0) if left.is_zero() => return,
+        match rustix::event::poll(&mut fds, Some(&timeout_until(next, Moment::now()))) {
+            Ok(0) if Moment::now() >= next => return,
             Ok(0) | Err(_) => {}
             Ok(_) => return,
         }
