@@ -19,7 +19,7 @@ mod terminal;
 use thiserror::Error;
 
 use leash_model::receipt::signal_name;
-use leash_tree::tree::TreeError;
+use leash_model::start_failure::StartFailure;
 
 pub use report::{Report, Row, Status};
 pub use stop::StopSignals;
@@ -34,7 +34,7 @@ pub enum CheckError {
         /// Its command.
         name: String,
         /// The cause.
-        source: TreeError,
+        source: StartFailure,
     },
     /// /proc belongs to another PID namespace, so its PIDs can't be used.
     #[error("cannot watch processes here: {0}")]

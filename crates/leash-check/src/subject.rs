@@ -21,7 +21,7 @@ use leash_protocol::frame::{Line, Lines};
 use leash_tree::places::Places;
 use leash_tree::platform::identity::Held;
 use leash_tree::platform::proc::Proc;
-use leash_tree::tree::{Spec, Tree, TreeError};
+use leash_tree::tree::{Spec, SupervisorLost, Tree};
 
 /// The interval between counts of a tree's members: the kernel does not report the exit of a process that is not our
 /// child.
@@ -260,7 +260,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Ends all processes that are left, without grace.
-    pub(crate) fn end(mut self) -> Result<Receipt, TreeError> {
+    pub(crate) fn end(mut self) -> Result<Receipt, SupervisorLost> {
         self.let_go();
         self.tree.ask_to_end();
         self.tree.hurry();

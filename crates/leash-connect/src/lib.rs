@@ -44,10 +44,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use leash_model::owner::Wish;
+use leash_model::owner::{OwnerError, Wish};
 use leash_model::receipt::{Reason, Receipt};
 use leash_tree::ledger::book::BookError;
-use leash_tree::owner::OwnerError;
 use leash_tree::places::Places;
 use leash_upstream::address::Upstream;
 use leash_upstream::notice::Notice;

@@ -6,6 +6,7 @@ use hyper::{Response, StatusCode};
 use serde_json::value::RawValue;
 
 use super::admission::Refusal;
+use leash_model::start_failure::StartFailure;
 use leash_protocol::envelope::{Malformed, codes, error_body};
 use leash_protocol::era;
 use leash_upstream::body::Body;
@@ -143,9 +144,14 @@ pub(crate) fn second_listener() -> Answer {
     error(StatusCode::CONFLICT, None, codes::SERVER, "Conflict: Only one SSE stream is allowed per session")
 }
 
-/// 502: the server cannot be started, or exited before it responded.
-pub(crate) fn start_failed(id: Option<&RawValue>, why: &str) -> Answer {
-    error(StatusCode::BAD_GATEWAY, id, codes::SERVER, &format!("Bad Gateway: {why}"))
+/// 502: the server cannot be started.
+pub(crate) fn start_failed(id: Option<&RawValue>, failure: &StartFailure) -> Answer {
+    error(StatusCode::BAD_GATEWAY, id, codes::SERVER, &format!("Bad Gateway: {}", failure.line()))
+}
+
+/// 502: the server exited before it responded.
+pub(crate) fn exited(id: Option<&RawValue>) -> Answer {
+    error(StatusCode::BAD_GATEWAY, id, codes::SERVER, "Bad Gateway: the server exited")
 }
 
 /// 400: JSON-RPC that is not allowed here.

@@ -5,6 +5,8 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::error::shown;
+
 /// The means that keeps a tree together, weakest first: `a < b` means that `b` promises more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -102,7 +104,7 @@ pub struct Refusal {
 impl Refusal {
     /// A containment and why it was not used.
     pub fn new(containment: Containment, why: impl Into<String>) -> Refusal {
-        Refusal { containment, why: why.into() }
+        Refusal { containment, why: shown(why.into()) }
     }
 }
 

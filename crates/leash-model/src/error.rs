@@ -1,6 +1,12 @@
 //! Errors as text.
 
 use std::error::Error;
+use std::ffi::OsStr;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits;
 
 /// An error and its causes, on one line.
 pub fn with_causes(error: &dyn Error) -> String {
@@ -13,6 +19,34 @@ pub fn with_causes(error: &dyn Error) -> String {
     text
 }
 
+/// A path or another text as a message shows it: at most [`limits::FAILURE_TEXT`] bytes. Bytes that are not UTF-8 are
+/// replaced.
+pub fn shown(text: impl AsRef<OsStr>) -> String {
+    let mut text = text.as_ref().to_string_lossy().into_owned();
+    if text.len() > limits::FAILURE_TEXT {
+        text.truncate(text.floor_char_boundary(limits::FAILURE_TEXT - "...".len()));
+        text.push_str("...");
+    }
+    text
+}
+
+/// The cause of a failure, as text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[error("{0}")]
+#[serde(transparent)]
+pub struct Cause(
+    // Text, because an error of the system cannot be sent to another process.
+    String,
+);
+
+impl Cause {
+    /// A cause that displays as `cause` does.
+    pub fn new(cause: impl fmt::Display) -> Cause {
+        Cause(shown(cause.to_string()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -23,5 +57,15 @@ mod tests {
         assert_eq!(with_causes(&inner), "invalid digit found in string");
         let outer = std::io::Error::other(inner);
         assert_eq!(with_causes(&outer), "invalid digit found in string");
+    }
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        let check = |text: String, expected: String| assert_eq!(shown(text), expected);
+        check("/bin".to_owned(), "/bin".to_owned());
+        let most = "x".repeat(limits::FAILURE_TEXT);
+        check(most.clone(), most.clone());
+        check(most + "x", "x".repeat(limits::FAILURE_TEXT - 3) + "...");
+        check("ö".repeat(limits::FAILURE_TEXT), "ö".repeat(limits::FAILURE_TEXT / 2 - 2) + "...");
     }
 }

@@ -13,3 +13,4 @@ pub mod limits;
 pub mod owner;
 pub mod receipt;
 pub mod record;
+pub mod start_failure;

@@ -40,6 +40,10 @@ pub const KEEPER_PAUSE: Duration = Duration::from_secs(1);
 /// that swaps.
 pub const KEEPER_SLACK: Duration = Duration::from_secs(5);
 
+/// The most bytes of one text of a failed start: the longest path that the kernel accepts. A message between processes of
+/// leash has at most five such texts, so it fits into a socket's buffer (208 KiB) even if JSON must escape every byte.
+pub const FAILURE_TEXT: usize = 4096;
+
 /// The size of an event of a stream without its message: its id, its type, and the names of the fields.
 pub const EVENT_WORDS: usize = 64 * 1024;
 

@@ -3,6 +3,9 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::error::Cause;
 
 /// An owner as the user asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +92,49 @@ impl Owner {
             Owner::Stdin => "stdin".to_owned(),
             Owner::Terminal => "tty".to_owned(),
             Owner::Handle => "handle".to_owned(),
+        }
+    }
+}
+
+/// The reason why owners could not be found.
+#[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum OwnerError {
+    /// There is no such process.
+    #[error("owner `pid:{pid}` does not exist")]
+    NoSuchProcess {
+        /// Its pid.
+        pid: i32,
+    },
+    /// The parent died before leash could watch it.
+    #[error("the parent process {pid} is already gone")]
+    ParentGone {
+        /// Its pid.
+        pid: i32,
+    },
+    /// The user asked for a terminal, but there is none.
+    #[error("there is no controlling terminal to watch")]
+    NoTerminal,
+    /// An owner could not be watched.
+    #[error("cannot watch {what}: {cause}")]
+    Watch {
+        /// The owner.
+        what: String,
+        /// The cause.
+        cause: Cause,
+    },
+}
+
+impl OwnerError {
+    /// The one thing to do about it, if the user can do anything.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            OwnerError::NoSuchProcess { .. } => {
+                Some("--owner pid:N names a process that must be alive when leash starts")
+            }
+            OwnerError::NoTerminal => Some("--owner tty needs a terminal; leave it out to be owned by the parent"),
+            OwnerError::ParentGone { .. } | OwnerError::Watch { .. } => None,
         }
     }
 }

@@ -32,8 +32,10 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::places::Places;
 use crate::session::elsewhere;
-use crate::tree::{Spec, Tree, TreeError};
+use crate::tree::failure::failed;
+use crate::tree::{Spec, SupervisorLost, Tree};
 use leash_model::receipt::Receipt;
+use leash_model::start_failure::StartFailure;
 
 /// A transport to a server whose tree belongs to a session, which ends it. Closing the transport closes the server's
 /// stdin, which begins the end of that server too.
@@ -96,10 +98,10 @@ impl Child {
     ///
     /// # Panics
     /// Outside of a tokio runtime with I/O.
-    pub async fn start(spec: Spec, places: &Places) -> Result<Child, TreeError> {
+    pub async fn start(spec: Spec, places: &Places) -> Result<Child, StartFailure> {
         let places = places.clone();
         let mut tree = elsewhere("leash-start", move || Tree::start(spec, &places)).await?;
-        let transport = tree.take_transport().map_err(TreeError::Launch)?;
+        let transport = tree.take_transport().map_err(|error| failed("cannot watch the server", error))?;
         Ok(Child { transport, tree: Some(tree) })
     }
 
@@ -109,7 +111,7 @@ impl Child {
     }
 
     /// Ends the server. Returns the receipt when it is gone; `None` if it was ended before.
-    pub async fn end(&mut self) -> Option<Result<Receipt, TreeError>> {
+    pub async fn end(&mut self) -> Option<Result<Receipt, SupervisorLost>> {
         use ::rmcp::transport::Transport as _;
         let mut tree = self.tree.take()?;
         // Ask first: closing its stdin begins the end too, but with another reason.

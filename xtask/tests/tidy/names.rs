@@ -15,9 +15,9 @@ const KNOWN: &[(usize, &str)] = &[
     (
         2,
         "Abandoned Account Act Attach Attempt Body Bus Channel Child Claim Command CommandLine Connection Control \
-         Cut Deleted Done End Ends Failure Finding Flight Holding Is Journal Keeper Level Line Listed Listening \
+         Cut Deleted Done End Ends Finding Flight Holding Is Journal Keeper Level Line Listed Listening \
          Malformed Member Message Mistake Opening Orders Origin Outcome Owner Page Part Parts Peer Piece Pings \
-         Queued Reply Role Said Search Serving Shared Splice StandIn Start StartError Starter Stranger Stream \
+         Queued Reply Role Said Search Serving Shared Splice StandIn Start Starter Stranger Stream \
          Ticket Told Tree Unread Upstream UpstreamError Wanted Watch Watched What Why",
     ),
     (

@@ -1,10 +1,12 @@
 //! Checks on this machine that the programs of a configuration exist.
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
 
 use super::mistake::Mistake;
 use super::settings::{CommandLine, Origin, Settings, Target};
-use leash_tree::platform::resolve::{ResolveError, resolve};
+use leash_model::start_failure::{CommandOrigin, StartFailure};
+use leash_tree::platform::resolve::resolve;
 
 /// Searches for the program and the directory of every server. `path` is the PATH of this process, which a server
 /// inherits unless its `env` has another one.
@@ -12,35 +14,20 @@ pub fn check_commands(settings: &Settings, path: Option<&OsStr>) -> Vec<Mistake>
     let mut found = Vec::new();
     for (name, server) in &settings.servers {
         let Target::Command(line) = &server.target else { continue };
-        if let Err((what, hint)) = check(line, path) {
+        if let Err(failure) = check(line, path) {
             let nowhere = Origin { file: "command".to_owned(), line: 0, column: 0 };
             let Origin { file, line, column } = settings.origins.get(name).cloned().unwrap_or(nowhere);
-            found.push(Mistake { file, line, column, what: format!("server `{name}`: {what}"), hint: Some(hint) });
+            let (what, hint) = (format!("server `{name}`: {}", failure.line()), failure.hint(CommandOrigin::File));
+            found.push(Mistake { file, line, column, what, hint: Some(hint) });
         }
     }
     found.sort_by_key(|mistake| (mistake.line, mistake.column));
     found
 }
 
-fn check(line: &CommandLine, path: Option<&OsStr>) -> Result<(), (String, String)> {
-    if let Some(cwd) = line.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
-        let what = format!("`{}` is not a directory", cwd.display());
-        return Err((what, "check its `cwd`; it is taken relative to where leash was started".to_owned()));
-    }
+fn check(line: &CommandLine, path: Option<&OsStr>) -> Result<PathBuf, StartFailure> {
     let path = line.env.get("PATH").map(OsStr::new).or(path);
-    let Err(error) = resolve(OsStr::new(&line.command), path, line.cwd.as_deref()) else { return Ok(()) };
-    let hint = match &error {
-        _ if line.command.starts_with("~/") => "write `${HOME}` instead of `~`".to_owned(),
-        ResolveError::NotFound { .. } if line.command.contains(' ') => {
-            "a command is one program: write its arguments into `args`".to_owned()
-        }
-        ResolveError::NotFound { path: Some(path), .. } => {
-            format!("it is in none of the directories of PATH: {}", path.to_string_lossy())
-        }
-        ResolveError::NotFound { path: None, .. } => "check the path; it is taken relative to `cwd`".to_owned(),
-        ResolveError::NotExecutable { path, .. } => format!("make it executable: chmod +x {}", path.display()),
-    };
-    Err((error.to_string(), hint))
+    resolve(OsStr::new(&line.command), path, line.cwd.as_deref())
 }
 
 #[cfg(test)]
@@ -79,7 +66,7 @@ mod tests {
                 "leash.json:7:13: server `tilde`: command `~/server` was not found (write `${HOME}` instead of `~`)",
                 "leash.json:8:13: server `gone`: command `/nowhere/server` was not found (check the path; it is taken relative to `cwd`)",
                 "leash.json:9:13: server `data`: `/etc/passwd` cannot be executed: permission denied (make it executable: chmod +x /etc/passwd)",
-                "leash.json:10:13: server `cwd`: `/nowhere` is not a directory (check its `cwd`; it is taken relative to where leash was started)",
+                "leash.json:10:13: server `cwd`: cannot change to `/nowhere`: No such file or directory (os error 2) (check its `cwd`; it is taken relative to where leash was started)",
             ],
         );
     }

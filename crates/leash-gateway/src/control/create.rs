@@ -1,6 +1,5 @@
 //! `POST /v1/sessions`: starts all servers of a session, or none.
 
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use hyper::header::{ACCEPT, HeaderValue, LOCATION};
@@ -12,13 +11,15 @@ use super::jobs::Jobs;
 use super::problem::Problem;
 use super::view::OwnerView;
 use super::{look, respond_json};
-use crate::config::{self, OwnerWish, SessionRequest, Settings, Target, session_request};
+use crate::config::{OwnerWish, SessionRequest, Target, session_request};
 use crate::control::job_machine::Terms;
 use crate::respond::Answer;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::stdio;
+use leash_model::error::shown;
 use leash_model::receipt::Reason;
+use leash_model::start_failure::StartFailure;
 use leash_protocol::headers;
 use leash_tree::platform::identity::Held;
 use leash_tree::platform::proc::Proc;
@@ -144,13 +145,13 @@ async fn start(jobs: &Rc<Jobs>, job: &Rc<Job>) -> Result<(), Problem> {
     }
     drop(sender);
     while let Some((server, started)) = results.recv().await {
-        if let Err(why) = started {
+        if let Err(failure) = started {
             let others = job.why();
             job.end(Reason::StartFailed, false);
             job.over().await;
             return Err(match others {
                 Some(reason) => never_began(job, &reason),
-                None => Problem::server_failed(&server.name, why, hint(&server)),
+                None => Problem::server_failed(&server.name, &failure),
             });
         }
     }
@@ -167,21 +168,14 @@ fn never_began(job: &Job, why: &Reason) -> Problem {
     }
 }
 
-async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {
+async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), StartFailure> {
     match &server.settings().target {
         Target::Command(_) => stdio::warm(gateway, server).await,
         Target::Url(upstream) => tokio::select! {
-            reached = gateway.client.reach(&upstream.url) => reached.map_err(|error| error.to_string()),
-            () = server.stop.signal().given() => Err("the session was ended before the server was reached".to_owned()),
+            reached = gateway.client.reach(&upstream.url) => {
+                reached.map_err(|error| StartFailure::Unreachable { why: shown(error.to_string()) })
+            }
+            () = server.stop.signal().given() => Err(StartFailure::Ended),
         },
     }
-}
-
-/// The hint for a program that cannot be started.
-fn hint(server: &Server) -> Option<String> {
-    let settings = server.settings();
-    let servers = BTreeMap::from([(settings.name.clone(), config::Server::clone(&settings))]);
-    let settings = Settings { servers, ..Settings::default() };
-    let path = std::env::var_os("PATH");
-    config::check_commands(&settings, path.as_deref()).into_iter().next()?.hint
 }

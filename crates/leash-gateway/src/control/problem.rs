@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::super::admission::Refusal;
 use super::super::respond::{self, Answer};
 use crate::config::{Fault, Misread};
+use leash_model::start_failure::{CommandOrigin, StartFailure};
 
 /// A problem, in the format of RFC 9457.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
@@ -222,10 +223,13 @@ impl Problem {
     }
 
     /// 502: a server could not be started, and so none was.
-    pub(super) fn server_failed(server: &str, why: String, hint: Option<String>) -> Problem {
+    pub(super) fn server_failed(server: &str, failure: &StartFailure) -> Problem {
+        let why = failure.line();
         let detail = format!("server `{server}` could not be started: {why}");
+        let hint = failure.hint(CommandOrigin::Request);
         let problem = Problem::new(StatusCode::BAD_GATEWAY, "server-failed", "A server could not be started", detail);
-        Problem { server: Some(server.to_owned()), why: Some(why), hint, ..problem }
+        Problem { server: Some(server.to_owned()), why: Some(why), ..problem }
+            .hint(hint)
     }
 
     /// 503: the daemon is shutting down.

@@ -7,7 +7,6 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use thiserror::Error;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
@@ -25,24 +24,12 @@ use crate::state::stop::StopSignal;
 use leash_model::containment::Wish;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
+use leash_model::start_failure::StartFailure;
 use leash_tree::blocking;
 use leash_tree::contain::caps::Caps;
 use leash_tree::platform::linux;
-use leash_tree::tree::{Spec, Tree, TreeError};
-
-/// The reason that a server could not be started.
-#[derive(Debug, Error)]
-pub(super) enum StartError {
-    /// The tree could not be started.
-    #[error(transparent)]
-    Tree(#[from] TreeError),
-    /// A pipe or the handle could not be registered.
-    #[error("cannot watch the server")]
-    Watch(#[source] io::Error),
-    /// The server is not a program, or the gateway is shutting down.
-    #[error("the server is gone")]
-    Gone,
-}
+use leash_tree::tree::failure::failed;
+use leash_tree::tree::{Spec, Tree};
 
 /// A running tree with its pipes.
 pub(super) struct Started {
@@ -88,7 +75,7 @@ impl Watched {
 }
 
 /// Returns a tree of the server for a session: the one that waits for its first client, or a new one.
-pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &str) -> Result<Started, StartError> {
+pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &str) -> Result<Started, StartFailure> {
     match shared_trees(server).warm.take() {
         Some(started) => Ok(started),
         None => start_new(gateway, server, session).await,
@@ -96,9 +83,9 @@ pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &
 }
 
 /// Starts a server's program for a session. Trees of a job belong to the job's session, whichever client uses them.
-pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str) -> Result<Started, StartError> {
+pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str) -> Result<Started, StartFailure> {
     let settings = server.settings();
-    let Target::Command(command) = &settings.target else { return Err(StartError::Gone) };
+    let Target::Command(command) = &settings.target else { return Err(StartFailure::Ended) };
     let mut spec = spec(command)
         .grace(settings.policy.grace)
         .named(settings.name.clone())
@@ -111,7 +98,7 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
     // The start waits about 5 ms for the keeper. On this thread, the gateway would answer no request meanwhile.
     let token = gateway.tasks.token();
     let started = blocking::spawn(move || (Tree::start(spec, &places), token).0).await;
-    let mut tree = started.map_err(|_| StartError::Gone)??;
+    let mut tree = started.map_err(|_| StartFailure::Ended)??;
     match ends(&mut tree) {
         Ok((input, output, reports)) => {
             server.tree_began(Running { run: tree.run().into(), pid: tree.leader(), containment: tree.containment() });
@@ -127,19 +114,19 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
             {
                 server.ended(&receipt);
             }
-            Err(error)
+            Err(failed("cannot watch the server", error))
         }
     }
 }
 
 /// Our ends of a tree's two pipes, and a copy of the descriptor of its reports. The server does not share our open file
 /// descriptions of the pipes, so O_NONBLOCK affects only our ends.
-fn ends(tree: &mut Tree) -> Result<(Sender, Receiver, AsyncFd<OwnedFd>), StartError> {
-    let (stdin, stdout) = tree.take_stdin().zip(tree.take_stdout()).ok_or(StartError::Gone)?;
-    let input = Sender::from_owned_fd(OwnedFd::from(stdin)).map_err(StartError::Watch)?;
-    let output = Receiver::from_owned_fd(OwnedFd::from(stdout)).map_err(StartError::Watch)?;
-    let copy = rustix::io::fcntl_dupfd_cloexec(&*tree, 3).map_err(|errno| StartError::Watch(errno.into()))?;
-    Ok((input, output, linux::readable(copy).map_err(StartError::Watch)?))
+fn ends(tree: &mut Tree) -> io::Result<(Sender, Receiver, AsyncFd<OwnedFd>)> {
+    let (stdin, stdout) = tree.take_stdin().zip(tree.take_stdout()).ok_or(io::ErrorKind::BrokenPipe)?;
+    let input = Sender::from_owned_fd(OwnedFd::from(stdin))?;
+    let output = Receiver::from_owned_fd(OwnedFd::from(stdout))?;
+    let copy = rustix::io::fcntl_dupfd_cloexec(&*tree, 3)?;
+    Ok((input, output, linux::readable(copy)?))
 }
 
 fn spec(command: &CommandLine) -> Spec {

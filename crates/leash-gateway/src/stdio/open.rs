@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::super::respond::{self, Answer};
 use super::bridge::Bridge;
-use super::child::{self, StartError};
+use super::child;
 use super::events::Events;
 use super::reader::Reading;
 use super::switch::{First, Request};
@@ -19,8 +19,8 @@ use crate::call::Call;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session::Session;
-use leash_model::error::with_causes;
 use leash_model::receipt::Reason;
+use leash_model::start_failure::StartFailure;
 use leash_protocol::envelope::{Envelope, IdKey};
 use leash_protocol::headers;
 
@@ -51,13 +51,13 @@ pub(super) async fn answer(
     let in_flight = session.began();
     let bridge = match start(gateway, &session, request.key.clone()).await {
         Ok(bridge) => bridge,
-        Err(error) => {
+        Err(failure) => {
             session.end(Reason::NotInitialized);
-            return Err(respond::start_failed(envelope.id, &with_causes(&error)));
+            return Err(respond::start_failed(envelope.id, &failure));
         }
     };
     let Ok(reader) = bridge.ask(&[request], call.body.clone()) else {
-        return Err(respond::start_failed(envelope.id, "the server exited"));
+        return Err(respond::exited(envelope.id));
     };
     // No deadline here: the session has its own, and when it ends it answers the request.
     let mut answer = match reader.first(false, true).await {
@@ -76,7 +76,7 @@ pub(super) async fn answer(
 }
 
 /// Starts the server. The start continues if the client disconnects meanwhile, so that the started tree is also ended.
-async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> Result<Rc<Bridge>, StartError> {
+async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> Result<Rc<Bridge>, StartFailure> {
     let (done, started) = oneshot::channel();
     let (gateway, starting) = (Rc::clone(gateway), Rc::clone(session));
     // Both are taken before the task is spawned: the session may end before the task's first step.
@@ -90,14 +90,14 @@ async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> 
         let bridge = Bridge::start(&gateway, &starting, tree, opening);
         let held = starting.hold(Rc::clone(&bridge));
         // If the receiver is gone, the session has ended, and the tree with it.
-        let _ = done.send(if held { Ok(Rc::clone(&bridge)) } else { Err(StartError::Gone) });
+        let _ = done.send(if held { Ok(Rc::clone(&bridge)) } else { Err(StartFailure::Ended) });
         if !held {
             // The session ended before its tree was started. The tree keeps the seat until it is over.
             bridge.child.over().await;
         }
         drop(seat);
     });
-    started.await.unwrap_or(Err(StartError::Gone))
+    started.await.unwrap_or(Err(StartFailure::Ended))
 }
 
 /// The response to an `initialize` that opened no session.

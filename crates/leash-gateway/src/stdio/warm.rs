@@ -14,8 +14,8 @@ use super::child::{self, Child, Started};
 use super::shared_trees;
 use crate::state::gateway::Gateway;
 use crate::state::server::{Occupied, Server};
-use leash_model::error::with_causes;
 use leash_model::receipt::Reason;
+use leash_model::start_failure::StartFailure;
 
 /// Holds the tree that was started in advance.
 #[derive(Default)]
@@ -53,14 +53,14 @@ pub(crate) fn has_warm(server: &Server) -> bool {
 }
 
 /// Starts a server's tree, which then waits for a client. Ends the tree at once if the server was told to end meanwhile.
-pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {
+pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), StartFailure> {
     let occupied = server.occupy();
     let started = child::start_new(gateway, server, "").await;
     shared_trees(server).warm.expected.set(false);
-    let started = started.map_err(|error| with_causes(&error))?;
+    let started = started?;
     if let Some(reason) = server.stop.reason() {
         end(gateway, server, started, &reason).await;
-        return Err("the session was ended before the server was ready".to_owned());
+        return Err(StartFailure::Ended);
     }
     *shared_trees(server).warm.waiting.borrow_mut() = Some(Waiting { started, _occupied: occupied });
     gateway.tasks.spawn_local(watch(Rc::clone(gateway), Rc::clone(server)));

@@ -7,9 +7,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::process::{Pid, getpid, getppid};
-use thiserror::Error;
 
-use leash_model::owner::{Owner, Role, Wish};
+use leash_model::error::Cause;
+use leash_model::owner::{Owner, OwnerError, Role, Wish};
 use leash_model::receipt::Reason;
 
 use crate::platform::channel;
@@ -19,28 +19,6 @@ use crate::platform::proc::Proc;
 
 pub mod peer;
 pub mod wrapper;
-
-/// The reason why owners could not be found.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum OwnerError {
-    /// There is no such process.
-    #[error("owner `pid:{0}` does not exist")]
-    NoSuchProcess(i32),
-    /// The parent died before leash could watch it.
-    #[error("the parent process {0} is already gone")]
-    ParentGone(i32),
-    /// The user asked for a terminal, but there is none.
-    #[error("there is no controlling terminal to watch")]
-    NoTerminal,
-    /// An owner could not be watched.
-    #[error("cannot watch {what}: {errno}")]
-    Watch {
-        /// The owner.
-        what: String,
-        /// The reason.
-        errno: rustix::io::Errno,
-    },
-}
 
 /// An owner and the descriptor that reports its loss.
 #[derive(Debug)]
@@ -125,7 +103,7 @@ impl Parent {
             return Ok(None);
         };
         // Checked after the pidfd was opened: if the parent has died in between, we have another parent now.
-        let fd = self.fd.filter(|_| getppid() == Some(pid)).ok_or(OwnerError::ParentGone(pid.as_raw_pid()))?;
+        let fd = self.fd.filter(|_| getppid() == Some(pid)).ok_or(OwnerError::ParentGone { pid: pid.as_raw_pid() })?;
         Ok(Some(Watch::new(process_owner(Role::Parent, pid.as_raw_pid(), proc), fd)))
     }
 }
@@ -162,8 +140,8 @@ fn process_owner(role: Role, pid: i32, proc: Option<&Proc>) -> Owner {
 
 fn process(pid: i32, proc: Option<&Proc>) -> Result<Watch, OwnerError> {
     let fd = identity::pidfd(pid).map_err(|errno| match errno {
-        rustix::io::Errno::SRCH | rustix::io::Errno::INVAL => OwnerError::NoSuchProcess(pid),
-        errno => OwnerError::Watch { what: format!("process {pid}"), errno },
+        rustix::io::Errno::SRCH | rustix::io::Errno::INVAL => OwnerError::NoSuchProcess { pid },
+        errno => OwnerError::Watch { what: format!("process {pid}"), cause: Cause::new(errno) },
     })?;
     Ok(Watch::new(process_owner(Role::Pid, pid, proc), fd))
 }
@@ -194,7 +172,7 @@ fn stdin() -> Result<Option<Watch>, OwnerError> {
         return Ok(None);
     }
     let fd = rustix::io::fcntl_dupfd_cloexec(stdin, 3)
-        .map_err(|errno| OwnerError::Watch { what: "stdin".to_owned(), errno })?;
+        .map_err(|errno| OwnerError::Watch { what: "stdin".to_owned(), cause: Cause::new(errno) })?;
     Ok(Some(Watch::new(Owner::Stdin, fd)))
 }
 

@@ -1,43 +1,31 @@
 //! Finds the program to execute as execvp does, so that leash can explain a failure before it starts anything.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
-use std::{env, fs};
+use std::{env, fs, io};
 
 use rustix::fs::Access;
-use thiserror::Error;
+use rustix::io::Errno;
 
-/// The reason why a program can't be executed.
-#[derive(Debug, Error, PartialEq, Eq)]
-pub enum ResolveError {
-    /// The program does not exist.
-    #[error("command `{}` was not found", command.to_string_lossy())]
-    NotFound {
-        /// The command that was looked for.
-        command: OsString,
-        /// The PATH that was searched; `None` if the command has a slash and PATH does not matter.
-        path: Option<OsString>,
-    },
-    /// The file exists and may not be executed.
-    #[error("`{}` cannot be executed: {why}", path.display())]
-    NotExecutable {
-        /// The file.
-        path: PathBuf,
-        /// The reason.
-        why: &'static str,
-    },
-}
+use leash_model::error::{Cause, shown};
+use leash_model::start_failure::StartFailure;
 
-/// Finds `command`. `path` is the PATH that the server will have, `cwd` the directory it will be started in.
-pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Result<PathBuf, ResolveError> {
+/// Finds `command`. `path` is the PATH that the server will have, `cwd` the directory it will be started in, which is
+/// checked first.
+pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Result<PathBuf, StartFailure> {
+    if let Some(cwd) = cwd {
+        check_directory(cwd)
+            .map_err(|error| StartFailure::WorkingDirectory { dir: shown(cwd), cause: Cause::new(error) })?;
+    }
     let here = |candidate: &Path| cwd.map_or_else(|| candidate.to_owned(), |cwd| cwd.join(candidate));
     if command.as_bytes().contains(&b'/') {
         let file = Path::new(command);
         return match judge(&here(file)) {
             Verdict::Fine => Ok(file.to_owned()),
-            Verdict::Refused(why) => Err(ResolveError::NotExecutable { path: file.to_owned(), why }),
-            Verdict::Missing => Err(ResolveError::NotFound { command: command.to_owned(), path: None }),
+            Verdict::Directory => Err(StartFailure::IsDirectory { path: shown(file) }),
+            Verdict::Denied => Err(StartFailure::NotExecutable { path: shown(file) }),
+            Verdict::Missing => Err(StartFailure::NotFound { command: shown(command), path: None }),
         };
     }
     // glibc uses this value if there is no PATH.
@@ -48,33 +36,44 @@ pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Res
         let file = if dir.as_os_str().is_empty() { Path::new(".").join(command) } else { dir.join(command) };
         match judge(&here(&file)) {
             Verdict::Fine => return Ok(file),
-            Verdict::Refused(why) => refused = refused.or(Some(ResolveError::NotExecutable { path: file, why })),
+            Verdict::Directory => refused = refused.or(Some(StartFailure::IsDirectory { path: shown(file) })),
+            Verdict::Denied => refused = refused.or(Some(StartFailure::NotExecutable { path: shown(file) })),
             Verdict::Missing => {}
         }
     }
-    Err(refused.unwrap_or_else(|| ResolveError::NotFound { command: command.to_owned(), path: Some(path.to_owned()) }))
+    Err(refused.unwrap_or_else(|| StartFailure::NotFound { command: shown(command), path: Some(shown(path)) }))
 }
 
 enum Verdict {
     Fine,
-    Refused(&'static str),
+    Directory,
+    Denied,
     Missing,
 }
 
 fn judge(file: &Path) -> Verdict {
     let Ok(meta) = fs::metadata(file) else { return Verdict::Missing };
     if meta.is_dir() {
-        return Verdict::Refused("it is a directory");
+        return Verdict::Directory;
     }
     match rustix::fs::access(file, Access::EXEC_OK) {
         Ok(()) => Verdict::Fine,
-        Err(_) => Verdict::Refused("permission denied"),
+        Err(_) => Verdict::Denied,
     }
+}
+
+/// Checks that the server can change to a directory.
+fn check_directory(dir: &Path) -> io::Result<()> {
+    if !fs::metadata(dir)?.is_dir() {
+        return Err(Errno::NOTDIR.into());
+    }
+    Ok(rustix::fs::access(dir, Access::EXEC_OK)?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use leash_model::limits;
 
     #[test]
     fn found_in_path_or_by_slash() {
@@ -85,10 +84,39 @@ mod tests {
 
     #[test]
     fn failures_tell_missing_from_refused() {
-        let missing = resolve(OsStr::new("no-such-program"), Some(OsStr::new("/bin")), None);
-        assert!(matches!(missing, Err(ResolveError::NotFound { path: Some(_), .. })));
-        assert!(matches!(resolve(OsStr::new("/etc/passwd"), None, None), Err(ResolveError::NotExecutable { .. })));
-        assert!(matches!(resolve(OsStr::new("/bin/"), None, None), Err(ResolveError::NotExecutable { .. })));
-        assert!(matches!(resolve(OsStr::new(""), Some(OsStr::new("/bin")), None), Err(ResolveError::NotFound { .. })));
+        let check = |command: &str, path: Option<&str>, expected| {
+            assert_eq!(resolve(OsStr::new(command), path.map(OsStr::new), None), Err(expected), "{command}");
+        };
+        let not_found = |command: &str, path: Option<&str>| StartFailure::NotFound {
+            command: command.to_owned(),
+            path: path.map(str::to_owned),
+        };
+        check("no-such-program", Some("/bin"), not_found("no-such-program", Some("/bin")));
+        check("no-such-program", None, not_found("no-such-program", Some("/bin:/usr/bin")));
+        check("", Some("/bin"), not_found("", Some("/bin")));
+        check("/no/such/program", Some("/bin"), not_found("/no/such/program", None));
+        check("/etc/passwd", None, StartFailure::NotExecutable { path: "/etc/passwd".to_owned() });
+        check("passwd", Some("/etc"), StartFailure::NotExecutable { path: "/etc/passwd".to_owned() });
+        check("/bin/", None, StartFailure::IsDirectory { path: "/bin/".to_owned() });
+        check("bin", Some("/usr"), StartFailure::IsDirectory { path: "/usr/bin".to_owned() });
+    }
+
+    #[test]
+    fn the_directory_is_checked_first() {
+        for (dir, why) in [("/no/such/place", "No such file"), ("/etc/passwd", "Not a directory")] {
+            let failed = resolve(OsStr::new("no-such-program"), None, Some(Path::new(dir)));
+            let Err(StartFailure::WorkingDirectory { dir: named, cause }) = failed else { panic!("{failed:?}") };
+            assert_eq!(named, dir);
+            assert!(cause.to_string().contains(why), "{cause}");
+        }
+    }
+
+    /// A PATH may be longer than a message between processes.
+    #[test]
+    fn a_long_path_is_cut() {
+        let path = format!("/{}:", "x".repeat(1000)).repeat(300);
+        let failed = resolve(OsStr::new("no-such-program"), Some(OsStr::new(&path)), None);
+        let Err(StartFailure::NotFound { path: Some(searched), .. }) = failed else { panic!("{failed:?}") };
+        assert_eq!(searched.len(), limits::FAILURE_TEXT);
     }
 }

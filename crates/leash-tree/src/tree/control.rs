@@ -15,6 +15,7 @@ use leash_model::containment::{Containment, Refusal, Wish};
 use leash_model::event::Rung;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::record::Record;
+use leash_model::start_failure::StartFailure;
 
 /// The numbers of the descriptors that a keeper inherits.
 pub(crate) mod fds {
@@ -65,22 +66,6 @@ pub(crate) enum Order {
     Hurry,
 }
 
-/// The reason why a keeper could not start a tree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Failure {
-    /// No acceptable containment worked.
-    Contain(Vec<Refusal>),
-    /// The keeper could not change to the server's working directory.
-    Chdir(String, i32),
-    /// exec failed.
-    Exec(i32),
-    /// fork or pipe failed.
-    Fork(i32),
-    /// The keeper itself failed.
-    Keeper(String),
-}
-
 /// A message from the keeper to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -88,7 +73,7 @@ pub(crate) enum Word {
     /// The server runs. The rest of its record is in the ledger.
     Started { leader: Option<i32>, containment: Containment, refused: Vec<Refusal> },
     /// The server does not run.
-    Failed(Failure),
+    Failed(StartFailure),
     /// The end has reached a step of the ladder.
     Ending { why: Reason, rung: Rung, members: usize },
     /// Members were seen to enter these PID namespaces. Told as soon as it is seen: the server can change the record.

@@ -3,7 +3,7 @@
 //! The program starts a supervisor process of its own, which runs exactly what `leash run` runs. So the tree ends if
 //! the program ends it, drops it, exits, crashes or is killed. The program's own children and signals are left alone.
 
-use std::io::{self, Read as _};
+use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, ChildStdin, ChildStdout};
 
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::control::fds;
+use super::failure::{ended_early, failed};
 use super::spec::Spec;
 use super::supervisor::{self, FirstLook};
 use super::warden::{END_SIGNAL, FORCE_VALUE};
@@ -26,35 +27,25 @@ use leash_model::event::Event;
 use leash_model::limits;
 use leash_model::owner::{Owner, Wish};
 use leash_model::receipt::{Reason, Receipt};
+use leash_model::start_failure::StartFailure;
 
 /// `argv[0]` of a supervisor that a library user started.
 pub(crate) const SUPERVISOR: &str = "mcp-supervisor";
 
-/// The reason why a tree could not be started or followed. Nothing was left behind.
-#[derive(Debug, Error)]
-pub enum TreeError {
-    /// The supervisor could not be started.
-    #[error("cannot start a supervisor")]
-    Launch(#[source] io::Error),
-    /// The supervisor could not start the server.
-    #[error("{message}")]
-    Start {
-        /// The supervisor's message.
-        message: String,
-        /// The refused containments, if they were the reason.
-        refused: Vec<Refusal>,
-    },
-    /// The supervisor was killed. The keeper ends the tree; its receipt is in the receipts file.
-    #[error("the supervisor is gone")]
-    Lost,
-}
+/// The step that failed if there is no supervisor.
+const NO_SUPERVISOR: &str = "cannot start a supervisor";
+
+/// The supervisor of a running tree was killed. The keeper ends the tree; its receipt is in the receipts file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("the supervisor is gone")]
+pub struct SupervisorLost;
 
 /// A message from the supervisor to the handle.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Report {
     Event(Event),
-    Failed { message: String, refused: Vec<Refusal> },
+    Failed(StartFailure),
     Over(Box<Receipt>),
 }
 
@@ -63,7 +54,7 @@ enum Report {
 /// ```no_run
 /// use leash_tree::places::Places;
 /// use leash_tree::tree::{Spec, Tree};
-/// # fn main() -> Result<(), leash_tree::tree::TreeError> {
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// if leash_tree::tree::keeper::enter(&[]) {
 ///     return Ok(()); // this process is a keeper
 /// }
@@ -93,22 +84,21 @@ pub struct Tree {
 impl Tree {
     /// Starts a server with its stdin and stdout piped to us, and returns when it runs. Its owners are this process,
     /// the pipe and this handle, whatever the specification says about parent and terminal.
-    pub fn start(spec: Spec, places: &Places) -> Result<Tree, TreeError> {
+    pub fn start(spec: Spec, places: &Places) -> Result<Tree, StartFailure> {
         Tree::launch(spec, places, None)
     }
 
     /// The same as [`Tree::start`], with another stderr than ours.
-    pub fn start_speaking_to(spec: Spec, places: &Places, stderr: OwnedFd) -> Result<Tree, TreeError> {
+    pub fn start_speaking_to(spec: Spec, places: &Places, stderr: OwnedFd) -> Result<Tree, StartFailure> {
         Tree::launch(spec, places, Some(stderr))
     }
 
-    fn launch(spec: Spec, places: &Places, stderr: Option<OwnedFd>) -> Result<Tree, TreeError> {
+    fn launch(spec: Spec, places: &Places, stderr: Option<OwnedFd>) -> Result<Tree, StartFailure> {
         let mut wishes = vec![Wish::Parent, Wish::Stdin];
         wishes.extend(spec.owners.iter().filter(|wish| matches!(wish, Wish::Pid(_))));
         let spec = spec.owners(wishes);
-        let errno = |errno: rustix::io::Errno| TreeError::Launch(errno.into());
-        let (ours, theirs) = channel::pair().map_err(errno)?;
-        let orders = channel::write_memfd(&(&spec, places)).map_err(TreeError::Launch)?;
+        let (ours, theirs) = channel::pair().map_err(|errno| failed(NO_SUPERVISOR, errno))?;
+        let orders = channel::write_memfd(&(&spec, places)).map_err(|error| failed(NO_SUPERVISOR, error))?;
         let mut given = vec![(theirs, fds::CONTROL), (orders, fds::ORDERS)];
         given.extend(stderr.map(|stderr| (stderr, 2)));
         let mut child = command::launch(Launch {
@@ -118,7 +108,7 @@ impl Tree {
             fds: given,
             piped: true,
         })
-        .map_err(TreeError::Launch)?;
+        .map_err(|error| failed(NO_SUPERVISOR, error))?;
         let mut tree = Tree {
             control: ours,
             stdin: child.stdin.take(),
@@ -135,17 +125,17 @@ impl Tree {
         Ok(tree)
     }
 
-    fn await_start(&mut self) -> Result<(), TreeError> {
+    fn await_start(&mut self) -> Result<(), StartFailure> {
         loop {
-            match self.report()? {
+            match self.report().ok_or_else(|| ended_early(NO_SUPERVISOR))? {
                 Report::Event(Event::Started { leader, containment, refused, .. }) => {
                     (self.leader, self.containment, self.refused) = (leader, Some(containment), refused);
                     return Ok(());
                 }
                 Report::Event(_) => {}
-                Report::Failed { message, refused } => return Err(TreeError::Start { message, refused }),
+                Report::Failed(failure) => return Err(failure),
                 // The report of the start comes before the report of the end, so this does not happen.
-                Report::Over(_) => return Err(TreeError::Lost),
+                Report::Over(_) => return Err(ended_early(NO_SUPERVISOR)),
             }
         }
     }
@@ -193,14 +183,12 @@ impl Tree {
 
     /// The receipt, if the tree is over; `None` while it is not. For programs that wait for many events: the handle's
     /// descriptor becomes readable when a new call is worthwhile.
-    pub fn poll_over(&mut self) -> Option<Result<Receipt, TreeError>> {
+    pub fn poll_over(&mut self) -> Option<Result<Receipt, SupervisorLost>> {
         loop {
             match channel::receive(self.control.as_fd()) {
                 Heard::Message(Report::Over(receipt)) => self.claimed = Some(receipt),
-                Heard::Message(Report::Failed { message, refused }) => {
-                    return Some(Err(TreeError::Start { message, refused }));
-                }
-                Heard::Message(Report::Event(_)) => {}
+                // The server runs, so the supervisor reports no failed start. Only another process would.
+                Heard::Message(Report::Event(_) | Report::Failed(_)) => {}
                 Heard::Closed => return Some(self.conclude()),
                 // The supervisor closes the socket when it exits.
                 Heard::Nothing => return None,
@@ -209,9 +197,9 @@ impl Tree {
     }
 
     /// The result of the tree, after the supervisor's end of the socket was closed.
-    fn conclude(&mut self) -> Result<Receipt, TreeError> {
-        let receipt = self.claimed.take().ok_or(TreeError::Lost)?;
-        let child = self.supervisor.as_mut().ok_or(TreeError::Lost)?;
+    fn conclude(&mut self) -> Result<Receipt, SupervisorLost> {
+        let receipt = self.claimed.take().ok_or(SupervisorLost)?;
+        let child = self.supervisor.as_mut().ok_or(SupervisorLost)?;
         let give_up = Moment::now() + limits::KEEPER_ANSWER;
         // An exiting process closes its descriptors a moment before its parent can wait for it.
         loop {
@@ -221,7 +209,7 @@ impl Tree {
                     let now = Moment::now();
                     let _ = poll::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
                 }
-                _ => return Err(TreeError::Lost),
+                _ => return Err(SupervisorLost),
             }
         }
     }
@@ -255,13 +243,13 @@ impl Tree {
     }
 
     /// Ends the tree. Returns when every process is gone, or when it is clear which ones are left.
-    pub fn end(mut self) -> Result<Receipt, TreeError> {
+    pub fn end(mut self) -> Result<Receipt, SupervisorLost> {
         self.ask_to_end();
         self.wait()
     }
 
     /// Waits for the tree to end by itself.
-    pub fn wait(mut self) -> Result<Receipt, TreeError> {
+    pub fn wait(mut self) -> Result<Receipt, SupervisorLost> {
         loop {
             if let Some(over) = self.poll_over() {
                 return over;
@@ -278,13 +266,13 @@ impl Tree {
         }
     }
 
-    /// The next report. Meanwhile stdout is drained if the caller did not take it: a server blocked on a full pipe
-    /// can't see the end of its stdin.
-    fn report(&mut self) -> Result<Report, TreeError> {
+    /// The next report; `None` if the supervisor is gone. Meanwhile stdout is drained if the caller did not take it: a
+    /// server blocked on a full pipe can't see the end of its stdin.
+    fn report(&mut self) -> Option<Report> {
         loop {
             match channel::receive(self.control.as_fd()) {
-                Heard::Message(report) => return Ok(report),
-                Heard::Closed => return Err(TreeError::Lost),
+                Heard::Message(report) => return Some(report),
+                Heard::Closed => return None,
                 Heard::Nothing => {}
             }
             self.wait_for_news();
@@ -335,9 +323,9 @@ impl Drop for Tree {
 
 /// Waits for many trees whose end has begun. Returns their results, in their order. It drains the output of all trees
 /// that the caller did not take: waiting for one tree after the other would leave a server blocked on a full pipe.
-pub(crate) fn wait_all(trees: Vec<Tree>) -> Vec<Result<Receipt, TreeError>> {
+pub(crate) fn wait_all(trees: Vec<Tree>) -> Vec<Result<Receipt, SupervisorLost>> {
     let mut trees: Vec<Option<Tree>> = trees.into_iter().map(Some).collect();
-    let mut ends: Vec<Option<Result<Receipt, TreeError>>> = trees.iter().map(|_| None).collect();
+    let mut ends: Vec<Option<Result<Receipt, SupervisorLost>>> = trees.iter().map(|_| None).collect();
     loop {
         for (slot, end) in trees.iter_mut().zip(&mut ends) {
             if let Some(over) = slot.as_mut().and_then(Tree::poll_over) {
@@ -347,7 +335,7 @@ pub(crate) fn wait_all(trees: Vec<Tree>) -> Vec<Result<Receipt, TreeError>> {
         }
         let mut left: Vec<&mut Tree> = trees.iter_mut().flatten().collect();
         if left.is_empty() {
-            return ends.into_iter().map(|end| end.unwrap_or(Err(TreeError::Lost))).collect();
+            return ends.into_iter().map(|end| end.unwrap_or(Err(SupervisorLost))).collect();
         }
         let talkers: Vec<bool> = {
             let controls = left.iter().map(|tree| PollFd::from_borrowed_fd(tree.control.as_fd(), PollFlags::IN));
@@ -388,10 +376,6 @@ pub(crate) fn supervise() {
     let over = supervisor::supervise_for(&spec, &places, first, owners, &mut |event| tell(&Report::Event(event)));
     tell(&match over {
         Ok(receipt) => Report::Over(Box::new(receipt)),
-        Err(error) => {
-            let refused = if let super::StartError::Contain(refused) = &error { refused.clone() } else { Vec::new() };
-            let cause = std::error::Error::source(&error).map(|cause| format!(": {cause}")).unwrap_or_default();
-            Report::Failed { message: format!("{error}{cause}"), refused }
-        }
+        Err(failure) => Report::Failed(failure),
     });
 }

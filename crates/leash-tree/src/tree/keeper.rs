@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use rustix::io::Errno;
 use rustix::process::{getpid, getppid};
 
 use super::captive::Captive;
-use super::control::{self, CommandLine, Failure, Orders, Word, fds};
+use super::control::{self, CommandLine, Orders, Word, fds};
+use super::failure::failed;
 use super::handle::{self, SUPERVISOR};
 use super::warden::{END_SIGNAL, Guarded, Peer, Warden};
 use crate::contain::leaf::Leaf;
@@ -27,7 +28,9 @@ use crate::platform::proc::Proc;
 use crate::platform::spawn::{self, Program, SpawnError, Stage, c_string};
 use leash_model::clock::Moment;
 use leash_model::containment::{Containment, Refusal};
+use leash_model::error::{Cause, shown};
 use leash_model::record::Phase;
+use leash_model::start_failure::StartFailure;
 
 /// The `argv[0]` of leash in keeper mode.
 pub(crate) const KEEPER: &str = "mcp-keeper";
@@ -106,7 +109,7 @@ impl Keeper {
     }
 
     /// Tries the containments, best first, until the server runs in one.
-    fn start(&mut self) -> Result<Captive, Failure> {
+    fn start(&mut self) -> Result<Captive, StartFailure> {
         let situation = Situation {
             own_proc: self.proc.is_some(),
             pid_one: self.orders.pid_one,
@@ -131,7 +134,7 @@ impl Keeper {
             refused.retain(|refusal| refusal.containment == exactly);
         }
         refused.sort_by_key(|refusal| std::cmp::Reverse(refusal.containment));
-        Err(Failure::Contain(refused))
+        Err(StartFailure::Contain { refused })
     }
 
     fn program(&self) -> Program {
@@ -163,8 +166,9 @@ impl Keeper {
         match containment {
             // The first process of a container already has a PID namespace, and its own death ends it.
             Containment::Sealed if !self.orders.pid_one => {
-                let sealed = sealed::spawn(program, self.proc.as_ref())
-                    .map_err(|error| sealed::explain(error).map_or_else(|| self.failure(error), Attempt::Refused))?;
+                let sealed = sealed::spawn(program, self.proc.as_ref()).map_err(|error| {
+                    sealed::explain(error).map_or_else(|| failure(program, error), Attempt::Refused)
+                })?;
                 captive.leader = sealed.leader;
                 captive.sealed = Some(sealed);
             }
@@ -175,8 +179,8 @@ impl Keeper {
             }
             Containment::Leaf => self.spawn_in_leaf(&mut captive, program)?,
             Containment::Sealed | Containment::Reaper | Containment::Group => {
-                let leader = spawn::spawn(program, CloneInto::default()).map_err(|error| self.failure(error))?;
-                captive.leader = Some(leader);
+                captive.leader =
+                    Some(spawn::spawn(program, CloneInto::default()).map_err(|error| failure(program, error))?);
             }
         }
         Ok(captive)
@@ -193,7 +197,7 @@ impl Keeper {
     /// die.
     fn plan_leaf(&mut self, dir: &std::path::Path) -> Result<(), Attempt> {
         self.orders.record.leaf = Some(dir.to_owned());
-        self.entry.write(&self.orders.record).map_err(|error| Attempt::Failed(Failure::Keeper(error.to_string())))
+        self.entry.write(&self.orders.record).map_err(|error| Attempt::Failed(error.into()))
     }
 
     fn spawn_in_leaf(&self, captive: &mut Captive, program: &Program) -> Result<(), Attempt> {
@@ -211,26 +215,10 @@ impl Keeper {
                     SpawnError::Clone(errno) if !matches!(errno, Errno::AGAIN | Errno::NOMEM) => {
                         Attempt::Refused(format!("starting a process in {}: {errno}", dir.display()))
                     }
-                    error => self.failure(error),
+                    error => failure(program, error),
                 })
             }
         }
-    }
-
-    fn failure(&self, error: SpawnError) -> Attempt {
-        Attempt::Failed(match error {
-            SpawnError::At(Stage::Chdir, errno) => {
-                let dir = self.command.cwd.clone().unwrap_or_default();
-                Failure::Chdir(dir.to_string_lossy().into_owned(), errno.raw_os_error())
-            }
-            SpawnError::At(Stage::Exec, errno) => Failure::Exec(errno.raw_os_error()),
-            SpawnError::Clone(errno) | SpawnError::Pipe(errno) | SpawnError::At(Stage::Fork, errno) => {
-                Failure::Fork(errno.raw_os_error())
-            }
-            SpawnError::At(stage, errno) => {
-                Failure::Keeper(format!("the server's process stopped at {stage:?}: {errno}"))
-            }
-        })
     }
 
     /// Watches the running tree until its end.
@@ -276,7 +264,25 @@ enum Attempt {
     /// The containment does not work here; the keeper tries the next one.
     Refused(String),
     /// No containment will work.
-    Failed(Failure),
+    Failed(StartFailure),
+}
+
+/// The failure of a start, in any containment.
+fn failure(program: &Program, error: SpawnError) -> Attempt {
+    let text = |text: &CStr| shown(OsStr::from_bytes(text.to_bytes()));
+    Attempt::Failed(match error {
+        SpawnError::At(Stage::Chdir, errno) => {
+            let dir = text(program.cwd.as_deref().unwrap_or_default());
+            StartFailure::WorkingDirectory { dir, cause: Cause::new(errno) }
+        }
+        SpawnError::At(Stage::Exec, errno) => {
+            StartFailure::Exec { path: text(&program.path), cause: Cause::new(errno) }
+        }
+        SpawnError::Clone(errno) | SpawnError::Pipe(errno) | SpawnError::At(Stage::Fork, errno) => {
+            failed("cannot start a process", errno)
+        }
+        SpawnError::At(stage, errno) => failed(&format!("the server's process stopped at {stage:?}"), errno),
+    })
 }
 
 /// A process that leash starts by executing its own program again, with `name` as `argv[0]`.

@@ -1,14 +1,12 @@
 //! The preparations of a supervisor before it starts a keeper, and the start itself.
 
-use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Access;
 use rustix::process::getpid;
 
 use super::control::{self, CommandLine, Orders, fds};
-use super::error::StartError;
+use super::failure::failed;
 use super::keeper::KEEPER;
 use super::spec::Spec;
 use crate::contain::leaf;
@@ -21,16 +19,17 @@ use crate::platform::{channel, linux, resolve};
 use leash_model::clock;
 use leash_model::identity::Identity;
 use leash_model::record::{Phase, RECORD_VERSION, Record};
+use leash_model::start_failure::StartFailure;
+
+/// The step that failed if there is no keeper.
+pub(super) const NO_KEEPER: &str = "cannot start the keeper";
 
 /// The program to execute, found and checked before anything is started.
-pub(super) fn command_line(spec: &Spec) -> Result<CommandLine, StartError> {
-    let command = spec.command.first().ok_or(StartError::NoCommand)?;
+pub(super) fn command_line(spec: &Spec) -> Result<CommandLine, StartFailure> {
+    let command = spec.command.first().ok_or(StartFailure::NoCommand)?;
     let changed = spec.env.iter().rev().find(|(key, _)| key == "PATH").map(|(_, value)| value.clone());
     let path = changed.unwrap_or_else(|| std::env::var_os("PATH"));
-    if let Some(cwd) = &spec.cwd {
-        enterable(cwd).map_err(|source| StartError::Directory { dir: cwd.clone(), source })?;
-    }
-    let file = resolve::resolve(command, path.as_deref(), spec.cwd.as_deref()).map_err(StartError::Command)?;
+    let file = resolve::resolve(command, path.as_deref(), spec.cwd.as_deref())?;
     Ok(CommandLine {
         path: file.into_os_string(),
         cwd: spec.cwd.clone().map(PathBuf::into_os_string),
@@ -71,14 +70,6 @@ pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: 
     }
 }
 
-/// Checks that the server can change to a directory.
-fn enterable(dir: &Path) -> io::Result<()> {
-    if !std::fs::metadata(dir)?.is_dir() {
-        return Err(io::ErrorKind::NotADirectory.into());
-    }
-    Ok(rustix::fs::access(dir, Access::EXEC_OK)?)
-}
-
 /// Everything that a start of a keeper needs.
 pub(super) struct KeeperLaunch<'a> {
     pub(super) program: &'a Path,
@@ -97,13 +88,13 @@ pub(super) struct Launched {
 
 impl KeeperLaunch<'_> {
     /// Starts the keeper.
-    pub(super) fn launch(&self) -> Result<Launched, StartError> {
-        let resource = |error: rustix::io::Errno| StartError::Keeper(error.into());
+    pub(super) fn launch(&self) -> Result<Launched, StartFailure> {
+        let resource = |error: rustix::io::Errno| failed(NO_KEEPER, error);
         let (control, theirs) = channel::pair().map_err(resource)?;
         let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(resource);
         let mut given = vec![
             (theirs, fds::CONTROL),
-            (control::write_orders(self.orders, self.command).map_err(StartError::Keeper)?, fds::ORDERS),
+            (control::write_orders(self.orders, self.command).map_err(|error| failed(NO_KEEPER, error))?, fds::ORDERS),
             (copy(self.entry.lock())?, fds::LOCK),
             (identity::pidfd(getpid().as_raw_pid()).map_err(resource)?, fds::SUPERVISOR),
         ];
@@ -111,7 +102,7 @@ impl KeeperLaunch<'_> {
             given.push((copy(watch.as_fd())?, number));
         }
         let launch = Launch { program: self.program, role: KEEPER, arguments: &[], fds: given, piped: false };
-        let mut child = command::launch(launch).map_err(StartError::Keeper)?;
+        let mut child = command::launch(launch).map_err(|error| failed(NO_KEEPER, error))?;
         let pid = child.id() as i32;
         let pidfd = identity::pidfd(pid).map_err(|error| {
             let _ = linux::kill_own_child(pid);

@@ -8,7 +8,7 @@
 
 pub mod captive;
 pub(crate) mod control;
-pub mod error;
+pub mod failure;
 pub(crate) mod freeze;
 pub mod handle;
 pub mod keeper;
@@ -21,6 +21,5 @@ pub mod supervisor;
 pub mod sweep;
 pub mod warden;
 
-pub use error::StartError;
-pub use handle::{Tree, TreeError};
+pub use handle::{SupervisorLost, Tree};
 pub use spec::Spec;

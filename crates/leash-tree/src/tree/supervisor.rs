@@ -10,9 +10,9 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions, WaitStatus, getpid};
 
 use super::captive::{Captive, Remaining};
-use super::control::{Failure, Order, Orders, Word};
-use super::error::StartError;
-use super::launch::{self, KeeperLaunch};
+use super::control::{Order, Orders, Word};
+use super::failure::{ended_early, failed};
+use super::launch::{self, KeeperLaunch, NO_KEEPER};
 use super::machine::Event as MachineEvent;
 use super::spec::Spec;
 use super::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE, Guarded, Warden};
@@ -34,6 +34,7 @@ use leash_model::event::Event;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::record::Record;
+use leash_model::start_failure::StartFailure;
 
 /// The parent process and the inherited signals. Callers take it in the first instructions of `main`, before either can
 /// change.
@@ -67,7 +68,7 @@ pub fn supervise(
     places: &Places,
     first: FirstLook,
     tell: &mut dyn FnMut(Event),
-) -> Result<Receipt, StartError> {
+) -> Result<Receipt, StartFailure> {
     supervise_for(spec, places, first, Vec::new(), tell)
 }
 
@@ -78,7 +79,7 @@ pub(crate) fn supervise_for(
     first: FirstLook,
     owners: Vec<Watch>,
     tell: &mut dyn FnMut(Event),
-) -> Result<Receipt, StartError> {
+) -> Result<Receipt, StartFailure> {
     let supervisor = Supervisor::start(spec, places, first, owners, tell)?;
     supervisor.run(tell)
 }
@@ -121,7 +122,7 @@ enum LastWord {
     /// The tree is over.
     Over(Box<Receipt>),
     /// The server never ran.
-    Failed(Failure),
+    Failed(StartFailure),
 }
 
 /// The thing that the supervisor waits for from its keeper.
@@ -168,25 +169,27 @@ impl Supervisor {
         first: FirstLook,
         owners: Vec<Watch>,
         tell: &mut dyn FnMut(Event),
-    ) -> Result<Supervisor, StartError> {
-        let signals = linux::listen(&listened(first.signals)).map_err(StartError::Signals)?;
+    ) -> Result<Supervisor, StartFailure> {
+        let signals =
+            linux::listen(&listened(first.signals)).map_err(|errno| failed("cannot listen to signals", errno))?;
         linux::survive_file_size_limit();
         let proc = Proc::own().ok();
         let has_strangers = proc.is_some_and(|proc| !proc.children(getpid().as_raw_pid()).proves_none());
         // Without a subreaper leash can promise nothing above `group`. The keeper would notice too, but such a kernel
         // is also too old for pidfds.
-        rustix::process::set_child_subreaper(Some(getpid())).map_err(StartError::Subreaper)?;
-        let mut watches =
-            owner::find(&spec.owners, first.parent, proc.as_ref(), first.signals).map_err(StartError::Owner)?;
+        rustix::process::set_child_subreaper(Some(getpid()))
+            .map_err(|errno| failed("cannot become a subreaper", errno))?;
+        let mut watches = owner::find(&spec.owners, first.parent, proc.as_ref(), first.signals)
+            .map_err(|owner| StartFailure::Owner { owner })?;
         watches.extend(owners);
         let command = launch::command_line(spec)?;
-        let store = Store::open(&places.runtime_dir).map_err(StartError::Ledger)?;
+        let store = Store::open(&places.runtime_dir)?;
         let swept = sweep::sweep(&store, proc.as_ref());
         swept.receipts.into_iter().for_each(|receipt| tell(Event::Swept(receipt)));
         swept.warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
 
         let record = launch::new_record(spec, &places.receipts, &watches, proc.as_ref());
-        let entry = store.create(&record).map_err(StartError::Ledger)?;
+        let entry = store.create(&record)?;
         let orders = Orders {
             record: record.clone(),
             wish: spec.contain,
@@ -235,7 +238,7 @@ impl Supervisor {
         }
     }
 
-    fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartError> {
+    fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartFailure> {
         // The host's pipes belong to the host and the server. If we held a copy of stdout, the host would not see its
         // end. We keep stderr to write messages to it.
         spawn::let_go_of_stdin_and_stdout();
@@ -291,12 +294,12 @@ impl Supervisor {
         captive.reap() != Remaining::Members && captive.unproved().is_empty()
     }
 
-    fn conclude(self, word: LastWord) -> Result<Receipt, StartError> {
+    fn conclude(self, word: LastWord) -> Result<Receipt, StartFailure> {
         match word {
             LastWord::Over(receipt) => Ok(*receipt),
             LastWord::Failed(failure) => {
                 self.entry.remove();
-                Err(failure.into())
+                Err(failure)
             }
         }
     }
@@ -504,7 +507,7 @@ impl Supervisor {
     }
 
     /// Ends the tree that the keeper left. The kernel has made us the parent of all of it.
-    fn take_over(mut self, why: Reason, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartError> {
+    fn take_over(mut self, why: Reason, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartFailure> {
         let started = self.started;
         let written = self.entry.read().ok().flatten();
         let leaf = self.find_leaf(written.as_ref());
@@ -522,7 +525,7 @@ impl Supervisor {
         }
         if let Some(proc) = self.proc.filter(|_| self.has_strangers) {
             let receipt = self.take_over_among_strangers(why, &proc, tell);
-            return if started { Ok(receipt) } else { Err(never_ran()) };
+            return if started { Ok(receipt) } else { Err(ended_early(NO_KEEPER)) };
         }
         // The kernel ended a PID namespace together with its keeper. Its first process is now our child, and we reap it
         // like any other.
@@ -554,7 +557,7 @@ impl Supervisor {
         if started {
             return Ok(receipt);
         }
-        Err(never_ran())
+        Err(ended_early(NO_KEEPER))
     }
 
     /// Takes over the facts that only the keeper knew, for the receipt. The server can write to the record's file. So
@@ -584,10 +587,6 @@ impl Supervisor {
         warning.into_iter().for_each(|warning| tell(Event::Warning(warning)));
         receipt
     }
-}
-
-fn never_ran() -> StartError {
-    StartError::Keeper(std::io::Error::other("it ended before the server ran"))
 }
 
 /// The signals that a supervisor takes. A signal that was ignored at the start stays ignored: `nohup` ignores SIGHUP,

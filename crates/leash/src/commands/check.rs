@@ -10,8 +10,8 @@ use leash_check::host::HostCheck;
 use leash_check::http::HttpCheck;
 use leash_check::stdio::StdioCheck;
 use leash_check::{CheckError, Report, StopSignals};
+use leash_model::start_failure::CommandOrigin;
 use leash_tree::places::Places;
-use leash_tree::tree::TreeError;
 use leash_tree::tree::supervisor::FirstLook;
 
 use super::stand_in;
@@ -106,8 +106,9 @@ fn refuse(printer: Printer, error: &CheckError) -> u8 {
             return u8::try_from(128 + signal).unwrap_or(exit_code::LEASH_FAILED);
         }
         CheckError::Url { .. } => ("leash check --url http://127.0.0.1:3000/mcp", exit_code::USAGE),
-        CheckError::Start { source: TreeError::Start { refused, .. }, .. } if refused.is_empty() => {
-            ("the command is started as it is written, without a shell", exit_code::NOT_FOUND)
+        CheckError::Start { source, .. } => {
+            printer.error_with(error, &source.facts(), Some(&source.hint(CommandOrigin::Check)));
+            return exit_code::of_failed_start(source);
         }
         _ => ("run `leash doctor` to see what works here", exit_code::LEASH_FAILED),
     };

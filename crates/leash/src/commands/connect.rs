@@ -5,7 +5,6 @@ use std::env;
 use leash_connect::{ConnectError, ConnectSettings, Ended, TransportChoice};
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
-use leash_tree::owner::OwnerError;
 use leash_tree::platform::command;
 use leash_tree::tree::supervisor::FirstLook;
 use leash_upstream::address::{self, UpstreamError};
@@ -133,13 +132,7 @@ fn code(ended: &Ended) -> u8 {
 
 fn advice(error: &ConnectError) -> &'static str {
     match error {
-        ConnectError::Owner(OwnerError::NoSuchProcess(_)) => {
-            "--owner pid:N names a process that must be alive when leash starts"
-        }
-        ConnectError::Owner(OwnerError::NoTerminal) => {
-            "--owner tty needs a terminal; leave it out to be owned by the parent"
-        }
-        ConnectError::Owner(_) => "nothing was sent",
+        ConnectError::Owner(owner) => owner.hint().unwrap_or("nothing was sent"),
         ConnectError::Ledger(_) => {
             "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a session does"
         }

@@ -1,10 +1,11 @@
 //! `leash doctor`: tries every containment with a real tree, and checks the other requirements of leash.
 
 use leash_model::containment::{Containment, Wish};
+use leash_model::start_failure::StartFailure;
 use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
-use leash_tree::tree::{Spec, Tree, TreeError};
+use leash_tree::tree::{Spec, Tree};
 use serde::Serialize;
 use serde_json::json;
 
@@ -52,20 +53,20 @@ fn chosen(places: &Places) -> Result<Containment, String> {
 fn start(wish: Wish, places: &Places) -> Result<Containment, String> {
     let spec =
         Spec::new(["/proc/self/exe", "--version"]).named("doctor").contain(wish).grace(std::time::Duration::ZERO);
-    let tree = Tree::start(spec, places).map_err(|error| reason(&error, wish))?;
+    let tree = Tree::start(spec, places).map_err(|failure| reason(&failure, wish))?;
     let containment = tree.containment().ok_or("no containment was reported")?;
     let receipt = tree.end().map_err(|error| with_causes(&error))?;
     if receipt.all_gone() { Ok(containment) } else { Err("the tree could not be ended".to_owned()) }
 }
 
 /// The refusal of the requested containment, or the whole error.
-fn reason(error: &TreeError, wish: Wish) -> String {
-    if let TreeError::Start { refused, .. } = error
+fn reason(failure: &StartFailure, wish: Wish) -> String {
+    if let StartFailure::Contain { refused } = failure
         && let Some(refusal) = refused.iter().find(|refusal| Some(refusal.containment) == wish.exactly)
     {
         return refusal.why.clone();
     }
-    with_causes(error)
+    with_causes(failure)
 }
 
 /// The other requirements.

@@ -6,6 +6,7 @@ use leash_model::containment::Wish;
 use leash_model::limits;
 use leash_model::owner::Wish as OwnerWish;
 use leash_model::receipt::Receipt;
+use leash_model::start_failure::CommandOrigin;
 use leash_tree::contain::caps::Caps;
 use leash_tree::tree::Spec;
 use leash_tree::tree::supervisor::{self, FirstLook};
@@ -39,10 +40,9 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
     let spec = spec(args, owners, session);
     match supervisor::supervise(&spec, &places::places(), first, &mut |event| message::tell(printer, &event)) {
         Ok(receipt) => report(printer, &receipt),
-        Err(error) => {
-            let (hint, code) = message::advice(&error);
-            printer.error_with(&error, &message::refusals(&error), hint.as_deref());
-            code
+        Err(failure) => {
+            printer.error_with(&failure, &failure.facts(), Some(&failure.hint(CommandOrigin::Run)));
+            exit_code::of_failed_start(&failure)
         }
     }
 }

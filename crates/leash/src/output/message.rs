@@ -3,14 +3,9 @@
 use leash_model::containment::Containment;
 use leash_model::event::{Event, Rung};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding, How, Receipt, TreeEnd, UpstreamEnd};
-use leash_tree::ledger::store::StoreError;
-use leash_tree::owner::OwnerError;
-use leash_tree::platform::resolve::ResolveError;
-use leash_tree::tree::StartError;
 
 use super::escape;
 use super::printer::{Printer, bytes, span};
-use crate::exit_code;
 
 /// Prints an event, as `-v` shows it. Warnings are always printed.
 pub(crate) fn tell(printer: Printer, event: &Event) {
@@ -188,62 +183,4 @@ pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
         lines.push(format!("left: session {} at {}: {why}", upstream.id, upstream.url));
     }
     lines.iter().map(|line| escape::line(line).into_owned()).collect()
-}
-
-/// The hint for a failed start, and its exit code.
-pub(crate) fn advice(error: &StartError) -> (Option<String>, u8) {
-    let hint = match error {
-        StartError::Command(ResolveError::NotFound { path: Some(path), .. }) => {
-            return (
-                Some(format!("it is in none of the directories of PATH: {}", path.to_string_lossy())),
-                exit_code::NOT_FOUND,
-            );
-        }
-        StartError::Command(ResolveError::NotFound { path: None, .. }) => {
-            return (Some("check the path; it is taken relative to --cwd".to_owned()), exit_code::NOT_FOUND);
-        }
-        StartError::Command(ResolveError::NotExecutable { path, .. }) => {
-            return (Some(format!("make it executable: chmod +x {}", path.display())), exit_code::CANNOT_EXECUTE);
-        }
-        StartError::Exec(_) => {
-            return (
-                Some("the file is not a program this machine can run, or its interpreter is missing".to_owned()),
-                exit_code::CANNOT_EXECUTE,
-            );
-        }
-        StartError::NoCommand => return (Some("leash run -- COMMAND [ARGUMENTS...]".to_owned()), exit_code::USAGE),
-        StartError::Directory { .. } => "check --cwd",
-        StartError::Owner(OwnerError::NoSuchProcess(_)) => {
-            "--owner pid:N names a process that must be alive when leash starts"
-        }
-        StartError::Owner(OwnerError::NoTerminal) => {
-            "--owner tty needs a terminal; leave it out to be owned by the parent"
-        }
-        StartError::Owner(_) => "nothing was started",
-        StartError::Ledger(StoreError::NotOurs { .. } | StoreError::Open { .. }) => {
-            "set LEASH_RUNTIME_DIR to a directory of your own with mode 0700"
-        }
-        StartError::Ledger(_) => {
-            "set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a server does"
-        }
-        StartError::Contain(_) => {
-            "run `leash doctor` to see what works here, or ask for less (--contain, --require, --memory, --pids)"
-        }
-        StartError::Fork(_) => "the limit of processes (ulimit -u, pids.max) or memory is used up; nothing was started",
-        StartError::Keeper(_) => {
-            "a limit of open files or processes may be used up (ulimit -n, ulimit -u); nothing was started"
-        }
-        StartError::Signals(_) | StartError::Subreaper(_) => "leash needs Linux 5.3 or later",
-    };
-    (Some(hint.to_owned()), exit_code::LEASH_FAILED)
-}
-
-/// The reasons why each containment was refused, if that is why nothing was started.
-pub(crate) fn refusals(error: &StartError) -> Vec<String> {
-    match error {
-        StartError::Contain(refused) => {
-            refused.iter().map(|refusal| format!("not {}: {}", refusal.containment, refusal.why)).collect()
-        }
-        _ => Vec::new(),
-    }
 }

@@ -56,9 +56,8 @@ fn missing_interpreter() {
     let file = scene.dir().join("script");
     fs::write(&file, "#!/no/such/interpreter\n").expect("cannot write a file");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).expect("cannot set its mode");
-    let answer = answer(scene.leash(["run", "--"]).arg(file));
-    assert!([CANNOT_EXECUTE, NOT_FOUND].contains(&answer.code), "{answer:?}");
-    check_gone(&scene, &[]);
+    let answer = check_refusal(&scene, scene.leash(["run", "--"]).arg(&file), CANNOT_EXECUTE);
+    assert!(answer.stderr.contains(&*file.to_string_lossy()), "{answer:?}");
 }
 
 #[test]

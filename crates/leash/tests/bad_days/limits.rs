@@ -3,13 +3,14 @@
 use std::process::Stdio;
 
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
+use testkit::host::Manner;
 use testkit::leash::Answer;
 use testkit::scene::Scene;
 use testkit::sys::{self, Step};
 use testkit::user::Who;
 use testkit::{or_skip, wait};
 
-use super::{FAILED, check_gone};
+use super::{FAILED, check_gone, check_refusal, trivial};
 
 /// Checks that leash works or says that it cannot, with nothing in between and nothing left.
 fn check(contain: &str, resource: Resource, most: u64) {
@@ -42,6 +43,34 @@ fn processes() {
             check(contain, Resource::Nproc, most);
         }
     }
+}
+
+/// leash may start no process at all.
+#[test]
+fn supervisor_names_a_used_up_limit() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let mut command = trivial(&scene, &[]);
+    sys::prepare(&mut command, vec![Step::Limit(Resource::Nproc, 1)]);
+    let answer = check_refusal(&scene, &mut command, FAILED);
+    assert!(
+        answer.stderr.contains("cannot start the keeper\n  Caused by: Resource temporarily unavailable"),
+        "{answer:?}"
+    );
+    assert!(answer.stderr.contains("hint: a limit of processes, open files or memory is used up"), "{answer:?}");
+}
+
+/// The host, leash and the keeper are all the processes that may exist.
+#[test]
+fn keeper_names_a_used_up_limit() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    or_skip!(scene.bound(3));
+    let words = scene.run_words(["--contain", "reaper"], &scene.tree::<&str>("polite", []));
+    let host = scene.host(&Manner::default(), None, &words);
+    let expected = "cannot start a process\n  Caused by: Resource temporarily unavailable";
+    wait::until("a refusal", || scene.stderr().contains("hint: ").then_some(()));
+    assert!(scene.stderr().contains(expected), "{}", scene.stderr());
+    assert!(scene.stderr().contains("a limit of processes, open files or memory is used up"), "{}", scene.stderr());
+    check_gone(&scene, &[host.pid()]);
 }
 
 #[test]

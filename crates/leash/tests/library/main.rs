@@ -1,15 +1,14 @@
 //! The library as another program uses it: `Tree` and `Session` with the built `leash` as the program of the keeper.
 
 mod drops;
+mod failures;
 mod hosts;
 mod sessions;
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use leash_core::receipt::{self, How, Reason};
-use leash_core::tree::TreeError;
 use leash_core::{Places, Spec, Tree};
 use testkit::scene::Scene;
 use testkit::user::Who;
@@ -90,12 +89,4 @@ fn a_dropped_tree_ends_too() {
     let ended =
         wait::until("the receipt", || receipt::read(&receipts).ok()?.0.into_iter().find(|receipt| receipt.run == run));
     assert!(ended.all_gone(), "{ended:?}");
-}
-
-#[test]
-fn a_failed_start_says_why() {
-    let scene = or_skip!(Scene::set(me()));
-    let error = Tree::start(Spec::new(["/no/such/program"]), &places(&scene)).unwrap_err();
-    assert!(matches!(&error, TreeError::Start { message, .. } if message.contains("was not found")), "{error}");
-    assert_eq!(scene.ledger(), Vec::<PathBuf>::new());
 }

@@ -1,6 +1,7 @@
 //! Servers and clients that misbehave.
 
 use std::ffi::OsString;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::{Value, json};
 use testkit::gateway::Gateway;
@@ -71,8 +72,24 @@ fn failed_start_of_a_server_is_reported_with_the_reason() {
     std::fs::remove_file(&program).expect("it was there");
     let reply = gateway.post("x", None, &initialize(LATEST));
     assert_eq!((reply.status, &reply.json()["id"]), (502, &json!(0)), "{}", reply.text());
-    assert!(reply.text().contains("short-lived"), "{}", reply.text());
+    let message = format!("Bad Gateway: command `{}` was not found", program.display());
+    assert_eq!(reply.json()["error"]["message"], message);
     gateway.wait_metric("leash_sessions_ended_total{server=\"x\",reason=\"not_initialized\"}", 1.0);
+}
+
+/// Only the keeper notices the failure.
+#[test]
+fn failed_exec_is_reported_with_the_reason() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let script = scene.dir().join("script");
+    std::fs::write(&script, "#!/no/such/interpreter\n").expect("cannot write a file");
+    std::fs::set_permissions(&script, PermissionsExt::from_mode(0o755)).expect("cannot set its mode");
+    let gateway = Gateway::single(&scene, &[], &[script.clone().into_os_string()]);
+    let reply = gateway.post("x", None, &initialize(LATEST));
+    assert_eq!(reply.status, 502, "{}", reply.text());
+    let cause = "No such file or directory (os error 2)";
+    let message = format!("Bad Gateway: cannot execute `{}`: {cause}", script.display());
+    assert_eq!(reply.json()["error"]["message"], message);
 }
 
 #[test]

@@ -1,6 +1,12 @@
-//! Mistakes on the command line of `leash run`.
+//! Mistakes on the command line of `leash run`, and starts that fail.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use expect_test::expect;
+use testkit::or_skip;
+use testkit::scene::Scene;
+use testkit::user::Who;
 
 use super::check;
 
@@ -135,4 +141,106 @@ fn spares_in_a_sealed_tree() {
             [125]
         "#]],
     );
+}
+
+#[test]
+fn a_command_that_is_not_found() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    scene.set_env("PATH", "/nowhere:/usr/games-of-old");
+    expect![[r#"
+        $ leash run -- no-such-server
+        error: command `no-such-server` was not found
+
+        hint: it is in none of the directories of PATH: /nowhere:/usr/games-of-old
+        [127]
+    "#]]
+    .assert_eq(&scene.transcript(&["run", "--", "no-such-server"]));
+}
+
+#[test]
+fn a_path_that_is_not_found() {
+    check(
+        &["run", "--", "./no/such/server"],
+        &expect![[r#"
+            $ leash run -- ./no/such/server
+            error: command `./no/such/server` was not found
+
+            hint: check the path; it is taken relative to --cwd
+            [127]
+        "#]],
+    );
+}
+
+#[test]
+fn a_command_that_is_a_directory() {
+    check(
+        &["run", "--", "/usr"],
+        &expect![[r#"
+            $ leash run -- /usr
+            error: `/usr` cannot be executed: it is a directory
+
+            hint: name a program; a directory cannot be executed
+            [126]
+        "#]],
+    );
+}
+
+#[test]
+fn a_file_that_may_not_be_executed() {
+    check(
+        &["run", "--", "/etc/passwd"],
+        &expect![[r#"
+            $ leash run -- /etc/passwd
+            error: `/etc/passwd` cannot be executed: permission denied
+
+            hint: make it executable: chmod +x /etc/passwd
+            [126]
+        "#]],
+    );
+}
+
+#[test]
+fn a_script_without_its_interpreter() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let script = scene.dir().join("script");
+    fs::write(&script, "#!/no/such/interpreter\n").expect("cannot write a file");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("cannot set its mode");
+    expect![[r#"
+        $ leash run -- DIR/script
+        error: cannot execute `DIR/script`
+          Caused by: No such file or directory (os error 2)
+
+        hint: the file is not a program this machine can run, or its interpreter is missing
+        [126]
+    "#]]
+    .assert_eq(&scene.transcript(&["run", "--", script.to_str().expect("a plain path")]));
+}
+
+#[test]
+fn a_runtime_directory_that_is_a_file() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    scene.set_env("LEASH_RUNTIME_DIR", "/dev/null");
+    expect![[r#"
+        $ leash run -- true
+        error: runtime directory `/dev/null` is not a directory
+
+        hint: set LEASH_RUNTIME_DIR to a directory that can be written; the ledger must exist before a server does
+        [125]
+    "#]]
+    .assert_eq(&scene.transcript(&["run", "--", "true"]));
+}
+
+#[test]
+fn a_runtime_directory_that_other_users_can_write_to() {
+    let scene = or_skip!(Scene::set(Who::User));
+    fs::set_permissions(scene.runtime_dir(), fs::Permissions::from_mode(0o777)).expect("cannot set its mode");
+    let told = scene.transcript(&["run", "--", "true"]);
+    expect![[r#"
+        $ leash run -- true
+        error: runtime directory `DIR/run` is writable by other users (mode 777)
+
+        hint: set LEASH_RUNTIME_DIR to a directory of your own with mode 0700
+        [125]
+    "#]]
+    .assert_eq(&told);
 }

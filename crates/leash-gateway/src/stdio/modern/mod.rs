@@ -18,7 +18,6 @@ use tokio::sync::Notify;
 
 use super::super::connection::Principal;
 use super::super::respond::{self, Answer};
-use super::child::StartError;
 use super::events::Events;
 use super::input::Closed;
 use crate::call::Call;
@@ -27,8 +26,8 @@ use crate::state::server::Server;
 use crate::stdio::shared_trees;
 use exchange::First;
 pub(super) use exchange::status;
-use leash_model::error::with_causes;
 use leash_model::receipt::Reason;
+use leash_model::start_failure::StartFailure;
 use leash_protocol::envelope::{Envelope, Kind, Message};
 use leash_protocol::headers;
 use machine::KnownEra;
@@ -144,7 +143,7 @@ async fn request(
             // The idle timeout ended the tree just when the request came. Nothing was sent, so the next turn starts
             // another tree.
             Err(Closed) if tree.was_ended() && tries > 0 => {}
-            Err(Closed) => return Err(respond::start_failed(envelope.id, "the server exited")),
+            Err(Closed) => return Err(respond::exited(envelope.id)),
         }
     };
     Ok(match exchange.first().await {
@@ -176,7 +175,7 @@ enum Found {
 /// The reason that no tree serves a request.
 enum Failure {
     LegacyOnly,
-    Start(StartError),
+    Start(StartFailure),
     Refused(Answer),
 }
 
@@ -184,7 +183,7 @@ impl Failure {
     fn answer(self, envelope: &Envelope<'_>) -> Answer {
         match self {
             Failure::LegacyOnly => respond::not_initialized(envelope.id),
-            Failure::Start(error) => respond::start_failed(envelope.id, &with_causes(&error)),
+            Failure::Start(failure) => respond::start_failed(envelope.id, &failure),
             Failure::Refused(answer) => answer,
         }
     }

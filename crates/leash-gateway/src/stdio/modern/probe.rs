@@ -10,7 +10,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::super::super::connection::Principal;
-use super::super::child::StartError;
 use super::machine::{EraAnswer, KnownEra};
 use super::tree::ModernTree;
 use super::{Failure, Place, exchange};
@@ -19,6 +18,7 @@ use crate::state::gateway::{Gateway, Seat};
 use crate::state::server::Server;
 use crate::stdio::shared_trees;
 use leash_model::receipt::Reason;
+use leash_model::start_failure::StartFailure;
 use leash_protocol::envelope::{Envelope, Message, Splice};
 use leash_upstream::origin::Origin;
 
@@ -60,7 +60,7 @@ pub(super) async fn start(
         shared_trees(&server).modern.changed.notify_waiters();
         let _ = done.send(probed);
     });
-    started.await.unwrap_or(Err(Failure::Start(StartError::Gone)))
+    started.await.unwrap_or(Err(Failure::Start(StartFailure::Ended)))
 }
 
 async fn begin(
@@ -78,7 +78,7 @@ async fn begin(
     shared_trees(server).modern.trees.borrow_mut().insert(principal, Place::Starting(Some(Rc::clone(&tree))));
     if gateway.draining.get() || server.stop.is_given() {
         tree.end(&Reason::Shutdown);
-        return Err(Failure::Start(StartError::Gone));
+        return Err(Failure::Start(StartFailure::Ended));
     }
     let era = &shared_trees(server).modern.era;
     if era.get() == KnownEra::Modern {
@@ -100,7 +100,7 @@ async fn begin(
     let is_telling = !tree.was_ended() && !era.get().is_certain();
     tree.end(&Reason::NotInitialized);
     if !is_telling {
-        return Err(Failure::Start(StartError::Gone));
+        return Err(Failure::Start(StartFailure::Ended));
     }
     era.set(era.get().after(meaning));
     Err(Failure::LegacyOnly)

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::super::super::connection::Principal;
 use super::super::super::held::{Account, Queued};
 use super::super::super::metrics::Counters;
-use super::super::child::{self, Child, StartError, Started};
+use super::super::child::{self, Child, Started};
 use super::super::events::Feed;
 use super::super::input::Closed;
 use super::super::log::Next;
@@ -27,6 +27,7 @@ use crate::state::server::Server;
 use crate::stdio::shared_trees;
 use leash_model::clock::Moment;
 use leash_model::receipt::Reason;
+use leash_model::start_failure::StartFailure;
 use leash_model::{id, limits};
 use leash_protocol::envelope::{Envelope, Message};
 use leash_upstream::notice::Notice;
@@ -58,7 +59,7 @@ impl ModernTree {
         gateway: &Rc<Gateway>,
         server: &Rc<Server>,
         (principal, origin): (Principal, Origin),
-    ) -> Result<Rc<ModernTree>, StartError> {
+    ) -> Result<Rc<ModernTree>, StartFailure> {
         let session = id::random();
         let Started { tree: watched, input, output } = child::start(gateway, server, &session).await?;
         let tree = Rc::new(ModernTree {

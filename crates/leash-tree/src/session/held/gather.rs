@@ -9,8 +9,8 @@ use crate::places::Places;
 use crate::platform::poll;
 use crate::platform::proc::Proc;
 use crate::session::together;
-use crate::tree::handle::{self, TreeError};
-use crate::tree::{Tree, sweep};
+use crate::tree::handle;
+use crate::tree::{SupervisorLost, Tree, sweep};
 use leash_model::clock::{self, Moment};
 use leash_model::limits;
 use leash_model::receipt::{EndedBy, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
@@ -38,7 +38,7 @@ impl Session {
     }
 
     /// Finds the receipt of a tree whose supervisor can't report its end: its keeper wrote it, or a sweep makes it.
-    fn lost(&self, run: &str, error: TreeError) -> Result<Receipt, TreeError> {
+    fn lost(&self, run: &str, error: SupervisorLost) -> Result<Receipt, SupervisorLost> {
         let found = || {
             let (store, proc) = (Store::look(&self.places.runtime_dir).ok()??, Proc::own().ok()?);
             await_keeper(&store, run);
@@ -52,7 +52,7 @@ impl Session {
         found().ok_or(error)
     }
 
-    fn receipt(self, ends: Vec<Result<Receipt, TreeError>>) -> Receipt {
+    fn receipt(self, ends: Vec<Result<Receipt, SupervisorLost>>) -> Receipt {
         let (known, lost): (Vec<_>, Vec<_>) = ends.into_iter().partition(Result::is_ok);
         let known: Vec<Receipt> = known.into_iter().flatten().collect();
         let mut holdings: Vec<Holding> = lost.into_iter().filter_map(Result::err).map(untold).collect();
@@ -94,7 +94,7 @@ fn reason(known: &[Receipt]) -> Reason {
 }
 
 /// The holding of a tree without a receipt. leash does not know its end, so it may not report it as gone.
-fn untold(error: TreeError) -> Holding {
+fn untold(error: SupervisorLost) -> Holding {
     let left = LeftOver { pid: 0, name: String::new(), why: format!("{error}, and there is no receipt") };
     Holding::Tree(TreeEnd::unknown(How::Kill, vec![left]))
 }
@@ -106,7 +106,7 @@ mod tests {
     use leash_model::receipt::Fate;
 
     fn end(reason: Reason, ended_ms: u64, fate: Fate) -> Receipt {
-        let Holding::Tree(tree) = untold(TreeError::Lost) else { unreachable!("it is a tree") };
+        let Holding::Tree(tree) = untold(SupervisorLost) else { unreachable!("it is a tree") };
         Receipt {
             version: VERSION,
             session: "job".to_owned(),
@@ -125,7 +125,7 @@ mod tests {
         }
     }
 
-    fn check(ends: Vec<Result<Receipt, TreeError>>, reason: Reason, all_gone: bool) {
+    fn check(ends: Vec<Result<Receipt, SupervisorLost>>, reason: Reason, all_gone: bool) {
         let holdings = ends.len();
         let session = Session {
             id: "job".to_owned(),
@@ -147,6 +147,6 @@ mod tests {
         check(vec![gone(Reason::Requested, 5), gone(Reason::ServerExited, 9)], Reason::Requested, true);
         check(vec![gone(Reason::MaxAge, 5), gone(Reason::ServerExited, 4)], Reason::MaxAge, true);
         check(vec![gone(Reason::Requested, 5), Ok(end(Reason::Requested, 6, Fate::Left))], Reason::Requested, false);
-        check(vec![gone(Reason::Requested, 5), Err(TreeError::Lost)], Reason::Requested, false);
+        check(vec![gone(Reason::Requested, 5), Err(SupervisorLost)], Reason::Requested, false);
     }
 }

@@ -16,10 +16,11 @@ pub use ending::SessionEnding;
 pub use streams::AsyncStreams;
 
 use crate::places::Places;
-use crate::tree::{Spec, Tree, TreeError};
+use crate::tree::{Spec, Tree};
 use leash_model::clock::{self, Moment};
 use leash_model::id;
 use leash_model::owner::Wish;
+use leash_model::start_failure::StartFailure;
 
 /// The servers that one owner started for one job. Ending it ends them all, at the same time, and returns one receipt.
 /// Dropping it does the same, in the background and without the receipt. Neither needs a runtime, and both work if this
@@ -86,7 +87,7 @@ pub enum SessionError {
         /// The server's name.
         name: String,
         /// The reason.
-        source: TreeError,
+        source: StartFailure,
     },
 }
 
@@ -180,7 +181,7 @@ impl Session {
         Ok((spec.name(), spec.session(self.id.clone())))
     }
 
-    fn hold(&mut self, name: String, tree: Result<Tree, TreeError>) -> Result<&mut Tree, SessionError> {
+    fn hold(&mut self, name: String, tree: Result<Tree, StartFailure>) -> Result<&mut Tree, SessionError> {
         let tree = tree.map_err(|source| SessionError::Start { name, source })?;
         Ok(self.trees.push_mut(tree))
     }

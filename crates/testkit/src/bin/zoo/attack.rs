@@ -28,7 +28,8 @@ pub(crate) enum Attack {
     ForgeOver,
     /// Reports in the keeper's name that the server never ran.
     ForgeFailure,
-    /// Reports in the supervisor's name, to the program that holds the tree, that the tree is gone.
+    /// Reports in the supervisor's name, to the program that holds the tree, that the start failed and that the tree is
+    /// gone.
     ForgeReport,
     /// Stops the keeper with ptrace, as a debugger does.
     Trace,
@@ -84,10 +85,14 @@ impl Leash {
                 pidfd_send_signal(self.keeper()?, Signal::KILL)?;
             }
             Attack::ForgeOver => self.say(self.keeper, &json!({ "over": receipt(&wait_for_record()?.1) }))?,
-            Attack::ForgeReport => self.say(self.supervisor, &json!({ "over": receipt(&wait_for_record()?.1) }))?,
+            Attack::ForgeReport => {
+                let record = wait_for_record()?.1;
+                self.say(self.supervisor, &failure())?;
+                self.say(self.supervisor, &json!({ "over": receipt(&record) }))?;
+            }
             Attack::ForgeFailure => {
                 wait_for_record()?;
-                self.say(self.keeper, &json!({ "failed": { "keeper": "it says so" } }))?;
+                self.say(self.keeper, &failure())?;
             }
             Attack::Trace => seize_and_stop(self.keeper)?,
             Attack::TraceAndKill => {
@@ -146,6 +151,11 @@ fn wait_for_record() -> io::Result<(PathBuf, Value)> {
         (record["phase"] == "running").then_some((path, record))
     });
     found.ok_or_else(|| io::Error::other("there is no record of a running server"))
+}
+
+/// The message of a keeper or a supervisor that could not start the server.
+fn failure() -> Value {
+    json!({ "failed": { "kind": "internal", "what": "it says so", "cause": "it says so" } })
 }
 
 /// The receipt that the keeper would write if the tree were gone.
