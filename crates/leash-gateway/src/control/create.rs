@@ -151,7 +151,7 @@ async fn start(jobs: &Rc<Jobs>, job: &Rc<Job>) -> Result<(), Problem> {
             job.over().await;
             return Err(match others {
                 Some(reason) => never_began(job, &reason),
-                None => Problem::server_failed(&server.name, &failure),
+                None => Problem::server_failed(&server.name, failure),
             });
         }
     }

@@ -35,6 +35,9 @@ pub(in super::super) struct Problem {
     /// Of `server-failed`: why it could not be started.
     #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
+    /// Of `server-failed`: the same as a value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<Box<StartFailure>>,
     #[serde(skip)]
     #[schemars(skip)]
     allow: Option<String>,
@@ -80,6 +83,7 @@ impl Problem {
             errors: Vec::new(),
             server: None,
             why: None,
+            failure: None,
             allow: None,
         }
     }
@@ -223,12 +227,12 @@ impl Problem {
     }
 
     /// 502: a server could not be started, and so none was.
-    pub(super) fn server_failed(server: &str, failure: &StartFailure) -> Problem {
+    pub(super) fn server_failed(server: &str, failure: StartFailure) -> Problem {
         let why = failure.line();
         let detail = format!("server `{server}` could not be started: {why}");
         let hint = failure.hint(CommandOrigin::Request);
         let problem = Problem::new(StatusCode::BAD_GATEWAY, "server-failed", "A server could not be started", detail);
-        Problem { server: Some(server.to_owned()), why: Some(why), ..problem }
+        Problem { server: Some(server.to_owned()), why: Some(why), failure: Some(Box::new(failure)), ..problem }
             .hint(hint)
     }
 

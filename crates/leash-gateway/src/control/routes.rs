@@ -108,7 +108,7 @@ pub(super) const ROUTES: [Route; 10] = [
             problem(409, "`ended`: it was ended while it was starting"),
             problem(413, "`too-large`"),
             problem(415, "`unsupported-media-type`"),
-            problem(502, "`server-failed`, with `server` and `why`"),
+            problem(502, "`server-failed`, with `server`, `why` and `failure`"),
             problem(503, "`draining` or `too-many-sessions`"),
         ],
     },

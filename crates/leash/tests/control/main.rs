@@ -2,6 +2,7 @@
 
 mod creating;
 mod ending;
+mod failures;
 mod owners;
 mod using;
 
