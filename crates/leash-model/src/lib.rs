@@ -1,5 +1,6 @@
 //! The vocabulary of leash: what its crates say to each other, as values. Nothing here touches a process, a socket or a file.
 
+pub mod book;
 pub mod client_session;
 pub mod clock;
 pub mod containment;
@@ -14,3 +15,4 @@ pub mod owner;
 pub mod receipt;
 pub mod record;
 pub mod start_failure;
+pub mod view;
