@@ -12,6 +12,7 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::http::uri::PathAndQuery;
 use hyper::{Method, Request, Uri};
 use hyper_util::rt::TokioIo;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
 use tokio::net::UnixStream;
@@ -19,6 +20,7 @@ use tokio::runtime::{Builder, LocalOptions};
 
 use crate::config::Secret;
 use leash_model::receipt::Receipt;
+use leash_model::view::{SessionView, SessionsView, StateView, VersionView};
 use leash_model::{id, limits};
 
 /// The control socket's name in the runtime directory.
@@ -127,26 +129,21 @@ pub fn end_session(socket: &Path, id: &str, force: bool) -> Result<Option<Receip
     let query = if force { "?force=true" } else { "" };
     match call(socket, "DELETE", &format!("/v1/sessions/{id}{query}"), None) {
         Ok((404, _)) | Err(ControlClientError::NoDaemon(_)) => Ok(None),
-        Ok((200, body)) => {
-            serde_json::from_slice(&body).map(Some).map_err(|error| ControlClientError::Malformed(error.to_string()))
-        }
-        Ok((status, body)) => Err(refused(status, &body)),
-        Err(error) => Err(error),
+        answer => value(answer?).map(Some),
     }
 }
 
-/// The sessions of a daemon, as the control API shows them; none if there is no daemon.
-pub fn sessions(socket: &Path) -> Result<Vec<Value>, ControlClientError> {
+/// The living sessions of a daemon; none if there is no daemon.
+pub fn sessions(socket: &Path) -> Result<Vec<SessionView>, ControlClientError> {
     match call(socket, "GET", "/v1/sessions", None) {
-        Ok((200, body)) => match serde_json::from_slice::<Value>(&body).map(|mut all| all["sessions"].take()) {
-            Ok(Value::Array(sessions)) => Ok(sessions),
-            Ok(_) => Err(ControlClientError::Malformed("there is no list of sessions".to_owned())),
-            Err(error) => Err(ControlClientError::Malformed(error.to_string())),
-        },
-        Ok((status, body)) => Err(refused(status, &body)),
         Err(ControlClientError::NoDaemon(_)) => Ok(Vec::new()),
-        Err(error) => Err(error),
+        answer => value(answer?).map(|SessionsView { sessions }| sessions),
     }
+}
+
+/// The version and the pid of a daemon.
+pub fn version(socket: &Path) -> Result<VersionView, ControlClientError> {
+    value(call(socket, "GET", "/v1/version", None)?)
 }
 
 /// The names and the URLs of a session's servers. The URLs contain a secret.
@@ -154,19 +151,25 @@ pub fn servers(socket: &Path, session: &str) -> Result<Vec<(String, Secret)>, Co
     if let Err(why) = id::check_session(session) {
         return Err(ControlClientError::Request(format!("{session}: {why}")));
     }
-    let (status, body) = call(socket, "GET", &format!("/v1/sessions/{session}"), None)?;
+    let found: SessionView = value(call(socket, "GET", &format!("/v1/sessions/{session}"), None)?)?;
+    let over = match found.state {
+        StateView::Starting | StateView::Live => None,
+        StateView::Ending => Some("is ending"),
+        StateView::Ended => Some("has ended"),
+    };
+    if let Some(over) = over {
+        let detail = format!("session `{session}` {over}");
+        return Err(ControlClientError::Refused { status: 409, problem: "ended".to_owned(), detail, hint: None });
+    }
+    Ok(found.servers.into_iter().map(|server| (server.name, Secret::new(server.url))).collect())
+}
+
+/// The value in an answer. Fields of a later version are ignored.
+fn value<T: DeserializeOwned>((status, body): (u16, Vec<u8>)) -> Result<T, ControlClientError> {
     if status != 200 {
         return Err(refused(status, &body));
     }
-    let malformed = |what: &str| ControlClientError::Malformed(what.to_owned());
-    let mut found: Value = serde_json::from_slice(&body).map_err(|error| malformed(&error.to_string()))?;
-    if let Some(state @ ("ending" | "ended")) = found["state"].as_str() {
-        let detail = format!("session `{session}` {}", if state == "ended" { "has ended" } else { "is ending" });
-        return Err(ControlClientError::Refused { status: 409, problem: "ended".to_owned(), detail, hint: None });
-    }
-    let Value::Array(servers) = found["servers"].take() else { return Err(malformed("there is no list of servers")) };
-    let server = |server: &Value| Some((server["name"].as_str()?.to_owned(), Secret::new(server["url"].as_str()?)));
-    servers.iter().map(|found| server(found).ok_or_else(|| malformed("a server has no name or no url"))).collect()
+    serde_json::from_slice(&body).map_err(|error| ControlClientError::Malformed(error.to_string()))
 }
 
 fn request(method: &str, path: &str, body: Option<&[u8]>) -> Result<Request<Full<Bytes>>, ControlClientError> {

@@ -1,5 +1,6 @@
 //! The vocabulary of leash: what its crates say to each other, as values. Nothing here touches a process, a socket or a file.
 
+pub mod alive;
 pub mod book;
 pub mod client_session;
 pub mod clock;

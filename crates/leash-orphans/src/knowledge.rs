@@ -8,9 +8,9 @@ pub mod identify;
 use crate::clients::entry::{EntryKind, entries};
 use crate::clients::text::Node;
 use crate::clients::{CLIENTS, ConfigFile, ServerLaunch};
+use leash_model::alive::{MemberKind, SessionMember};
 use leash_model::identity::Identity;
 use leash_model::receipt::Receipt;
-use leash_model::record::Record;
 use leash_tree::tree::spec;
 
 /// Everything that is known before a scan.
@@ -55,14 +55,17 @@ pub struct Leashed {
 }
 
 impl Leashed {
-    /// Converts a record for the judge.
-    pub fn of(record: &Record, attended: bool) -> Leashed {
-        let own = record.supervisor.iter().chain(&record.keeper).chain(&record.leader);
+    /// Converts a member of a session for the judge.
+    pub fn of(member: &SessionMember) -> Leashed {
+        let recorded = match &member.kind {
+            MemberKind::Tree { record, .. } => Some(record.leader.iter().chain(&record.members)),
+            MemberKind::Connection { .. } | MemberKind::Upstream { .. } => None,
+        };
         Leashed {
-            session: record.session.clone(),
-            name: record.name.clone(),
-            attended,
-            processes: own.chain(&record.members).copied().collect(),
+            session: member.session.clone(),
+            name: member.name.clone(),
+            attended: !member.abandoned,
+            processes: member.attendants.iter().chain(recorded.into_iter().flatten()).copied().collect(),
         }
     }
 }

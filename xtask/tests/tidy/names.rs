@@ -16,16 +16,16 @@ const KNOWN: &[(usize, &str)] = &[
         2,
         "Abandoned Account Act Attach Attempt Body Bus Channel Child Claim Command CommandLine Connection Control \
          Cut Deleted Done End Ends Finding Flight Holding Is Journal Keeper Level Line Listed Listening \
-         Malformed Member Message Mistake Opening Orders Origin Outcome Owner Page Part Parts Peer Piece Pings \
+         Malformed Message Mistake Opening Orders Origin Outcome Owner Page Parts Peer Piece Pings \
          Queued Reply Role Said Search Serving Shared Splice StandIn Start Starter Stranger Stream \
          Ticket Told Tree Unread Upstream UpstreamError Wanted Watch Watched What Why",
     ),
     (
         3,
-        "Asked Call Client Exchange First Heard Held Input Life Policy Pool Refused Report Request Server Source \
+        "Asked Call Client Exchange First Heard Held Input Known Life Policy Pool Refused Report Request Server Source \
          Table Target Transport Word",
     ),
-    (4, "Ended Ending Entry Kind Known Look Reader Refusal Session Stage Terms Verdict Waiting Wish"),
+    (4, "Ended Ending Entry Kind Look Reader Refusal Session Stage Terms Verdict Waiting Wish"),
     (6, "Found"),
 ];
 

@@ -9,12 +9,13 @@ use std::rc::Rc;
 use tokio::sync::oneshot;
 
 use super::jobs::Jobs;
+use leash_model::alive::SessionMember;
 use leash_model::receipt::{Holding, How, TreeEnd};
 use leash_tree::blocking;
 use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
-use leash_tree::session::{Ended, Ending, Joined, Target, Unfinished, joined};
+use leash_tree::session::{Ended, Ending, Target, Unfinished, alive};
 
 /// The sessions that have such members; `None` if the ledger could not be read, which does not mean that there are
 /// none.
@@ -53,12 +54,13 @@ impl Looks {
 /// The sessions in the ledger that have members which this process does not hold.
 fn find(places: &Places) -> io::Result<HashSet<String>> {
     let store = Store::look(&places.runtime_dir).map_err(io::Error::other)?;
-    let members = joined(&places.runtime_dir, store.as_ref())?;
-    Ok(members.iter().filter(|member| !is_ours(member)).map(|member| member.session().to_owned()).collect())
+    let members = alive::members(&places.runtime_dir, store.as_ref())?;
+    let joined = members.into_iter().filter(|member| !member.is_upstream() && !is_ours(member));
+    Ok(joined.map(|member| member.session).collect())
 }
 
 /// True if this process started the member, and so ends it by itself.
-fn is_ours(member: &Joined) -> bool {
+fn is_ours(member: &SessionMember) -> bool {
     i32::try_from(std::process::id()).is_ok_and(|pid| member.is_held_by(pid))
 }
 
@@ -100,8 +102,7 @@ fn end_members(places: &Places, session: String, force: bool) -> Ended {
 
 /// The result if leash could not find out whether the session has members: then nothing is proved to be gone.
 fn not_known(session: &str, why: &str) -> Ended {
-    let unfinished = Unfinished { session: session.to_owned(), run: session.to_owned(), why: why.to_owned() };
-    Ended { unfinished: vec![unfinished], ..Ended::default() }
+    Ended { unfinished: vec![Unfinished::whole(session, why)], ..Ended::default() }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::thread::JoinHandle;
 
 use super::*;
+use leash_model::view::OwnerView;
 use testkit::Scratch;
 
 /// Answers one request; returns its first line and its body.
@@ -53,6 +54,30 @@ fn without_a_daemon_there_are_no_sessions() {
     assert!(matches!(end_session(&socket, "job-1", false), Ok(None)));
     assert!(matches!(sessions(&socket).as_deref(), Ok([])));
     assert!(matches!(servers(&socket, "job-1"), Err(ControlClientError::NoDaemon(_))));
+}
+
+#[test]
+fn fields_of_a_later_version_are_ignored() {
+    let dir = Scratch::new();
+    let socket = socket_path(&dir);
+    let served = daemon(
+        &socket,
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\
+         {\"cursor\":7,\"sessions\":[{\"id\":\"job-1\",\"state\":\"live\",\"owner\":{\"kind\":\"pid\",\"pid\":5,\"host\":\"a\"},\
+         \"labels\":{},\"startedAtMs\":1,\"idleForMs\":0,\"mood\":\"fine\",\"servers\":[]}]}",
+    );
+    let [session] = &sessions(&socket).expect("a list")[..] else { panic!("one session") };
+    assert_eq!((session.id.as_str(), &session.owner), ("job-1", &OwnerView::Pid { pid: 5 }));
+    served.join().expect("it was served");
+}
+
+#[test]
+fn a_list_that_is_not_understood_is_an_error() {
+    let dir = Scratch::new();
+    let socket = socket_path(&dir);
+    let served = daemon(&socket, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}");
+    assert!(matches!(sessions(&socket), Err(ControlClientError::Malformed(_))));
+    served.join().expect("it was served");
 }
 
 #[test]
@@ -106,7 +131,9 @@ fn servers_have_secret_addresses() {
     let served = daemon(
         &socket,
         "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\
-         {\"state\":\"live\",\"servers\":[{\"name\":\"files\",\"url\":\"http://127.0.0.1:1/s/hush/files/mcp\"}]}",
+         {\"id\":\"job-1\",\"state\":\"live\",\"owner\":{\"kind\":\"none\"},\"labels\":{},\"startedAtMs\":1,\"idleForMs\":0,\
+         \"servers\":[{\"name\":\"files\",\"kind\":\"stdio\",\"url\":\"http://127.0.0.1:1/s/hush/files/mcp\",\
+         \"command\":\"leash\",\"args\":[],\"holdings\":[],\"inFlight\":0}]}",
     );
     let found = servers(&socket, "job-1").expect("a session");
     assert!(!format!("{found:?}").contains("hush"));
@@ -118,7 +145,9 @@ fn servers_have_secret_addresses() {
 fn a_session_that_has_ended_has_no_servers() {
     let dir = Scratch::new();
     let socket = socket_path(&dir);
-    let answer = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n{\"state\":\"ended\",\"servers\":[]}";
+    let answer = "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n\
+        {\"id\":\"job-1\",\"state\":\"ended\",\"owner\":{\"kind\":\"none\"},\"labels\":{},\"startedAtMs\":1,\"idleForMs\":0,\
+        \"servers\":[]}";
     let served = daemon(&socket, answer);
     assert!(matches!(servers(&socket, "job-1"), Err(ControlClientError::Refused { status: 409, .. })));
     served.join().expect("it was served");

@@ -76,14 +76,6 @@ pub enum Command {
 }
 
 impl Command {
-    /// Its name, as typed.
-    pub fn name(&self) -> &'static str {
-        match self {
-            Command::Serve { .. } => "serve",
-            Command::Connect { .. } => "connect",
-        }
-    }
-
     /// Its membership in a session; a gateway has none.
     pub fn member(&self) -> Option<&Membership> {
         match self {
@@ -146,20 +138,6 @@ impl Listed {
     /// The socket of its keeper.
     pub fn door(&self, runtime_dir: &Path) -> PathBuf {
         path(&runtime_dir.join(DIR), &self.cover.run, "sock")
-    }
-
-    /// The session that the process belongs to; a gateway belongs to none.
-    pub fn session(&self) -> Option<&str> {
-        self.cover.command.member().map(|member| member.session.as_str())
-    }
-
-    /// The session that an open entry belongs to. A gateway numbers the entries that it opens for one of its sessions:
-    /// `SESSION.N`.
-    pub fn session_of<'e>(&self, entry: &'e Entry) -> &'e str {
-        match entry.session.rsplit_once('.') {
-            Some((session, _)) if self.session().is_none() => session,
-            _ => &entry.session,
-        }
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
-use super::joined::{Joined, Target, joined};
-use crate::ledger::book::{Book, Entry, Listed};
+use super::alive;
+use crate::ledger::book::{Book, Entry};
 use crate::ledger::receipts;
 use crate::ledger::store::Store;
 use crate::places::Places;
@@ -20,13 +20,38 @@ use crate::platform::proc::Proc;
 use crate::platform::{linux, poll};
 use crate::tree::sweep;
 use crate::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
+use leash_model::alive::{MemberKind, SessionMember};
 use leash_model::clock::{Moment, timeout_until};
-use leash_model::identity::Identity;
 use leash_model::limits;
 use leash_model::receipt::Receipt;
 
 /// The pause between two checks of a lock. The death of a process ends the pause early.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The session or member that a user wants to end.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Target {
+    /// A session with all its members.
+    Session(String),
+    /// One member, by its run.
+    Run(String),
+}
+
+impl Target {
+    /// The id of the session or run.
+    pub fn id(&self) -> &str {
+        let (Target::Session(id) | Target::Run(id)) = self;
+        id
+    }
+
+    /// True if it includes this member.
+    pub fn means(&self, member: &SessionMember) -> bool {
+        match self {
+            Target::Session(session) => member.session == *session,
+            Target::Run(run) => member.run == *run,
+        }
+    }
+}
 
 /// A member that did not end, or whose end is not known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,6 +62,13 @@ pub struct Unfinished {
     pub run: String,
     /// The reason, for people.
     pub why: String,
+}
+
+impl Unfinished {
+    /// A session of which leash does not know whether anything is left.
+    pub fn whole(session: &str, why: impl Into<String>) -> Unfinished {
+        Unfinished { session: session.to_owned(), run: session.to_owned(), why: why.into() }
+    }
 }
 
 /// The result of a request to end sessions.
@@ -80,10 +112,9 @@ impl<'a> Ending<'a> {
     }
 
     /// Ends all current members, except those that another process ends. Returns true if there were any.
-    pub fn round(&mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<bool> {
+    pub fn round(&mut self, except: &dyn Fn(&SessionMember) -> bool) -> io::Result<bool> {
         let store = Store::look(&self.places.runtime_dir).map_err(io::Error::other)?;
-        let mut members = joined(&self.places.runtime_dir, store.as_ref())?;
-        members.retain(|member| self.wants(member) && !self.dealt_with.contains(member.run()) && !except(member));
+        let members = self.current(store.as_ref(), except)?;
         if members.is_empty() {
             return Ok(false);
         }
@@ -93,7 +124,7 @@ impl<'a> Ending<'a> {
         let mut late: HashMap<String, String> = HashMap::new();
         for member in &members {
             if let Err(why) = self.wait(store.as_ref(), member, asked) {
-                late.insert(member.run().to_owned(), why);
+                late.insert(member.run.clone(), why);
             }
         }
         // End the members without a living process of leash.
@@ -102,12 +133,12 @@ impl<'a> Ending<'a> {
         let mut read = Read::default();
         for member in members {
             // A receipt that the sweep has just made comes before one in a file.
-            let found = swept.receipts.iter().find(|receipt| receipt.run == member.run()).cloned();
+            let found = swept.receipts.iter().find(|receipt| receipt.run == member.run).cloned();
             match found.or_else(|| read.receipt(&member)) {
                 Some(receipt) => self.ended.receipts.push(receipt),
-                None => self.note_missing(&member, late.remove(member.run())),
+                None => self.note_missing(&member, late.remove(&member.run)),
             }
-            self.dealt_with.insert(member.run().to_owned());
+            self.dealt_with.insert(member.run);
         }
         Ok(true)
     }
@@ -121,12 +152,12 @@ impl<'a> Ending<'a> {
 
     /// The same as [`Ending::rest`] for members only, except those that another process ends. The holders of sessions
     /// at HTTP servers end those.
-    pub fn members(mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<Ended> {
+    pub fn members(mut self, except: &dyn Fn(&SessionMember) -> bool) -> io::Result<Ended> {
         self.all_rounds(except)?;
         Ok(self.ended)
     }
 
-    fn all_rounds(&mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<()> {
+    fn all_rounds(&mut self, except: &dyn Fn(&SessionMember) -> bool) -> io::Result<()> {
         let mut rounds = 0;
         while self.round(except)? {
             rounds += 1;
@@ -138,61 +169,70 @@ impl<'a> Ending<'a> {
         Ok(())
     }
 
-    fn wants(&self, member: &Joined) -> bool {
-        self.targets.iter().any(|target| target.means(member))
+    /// The members that leash has to tell now.
+    fn current(
+        &self,
+        store: Option<&Store>,
+        except: &dyn Fn(&SessionMember) -> bool,
+    ) -> io::Result<Vec<SessionMember>> {
+        let wanted = |member: &SessionMember| {
+            !member.is_upstream()
+                && self.targets.iter().any(|target| target.means(member))
+                && !self.dealt_with.contains(&member.run)
+                && !except(member)
+        };
+        let mut members = alive::members(&self.places.runtime_dir, store)?;
+        members.retain(wanted);
+        Ok(members)
     }
 
-    fn note_newcomers(&mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<()> {
+    fn note_newcomers(&mut self, except: &dyn Fn(&SessionMember) -> bool) -> io::Result<()> {
         let store = Store::look(&self.places.runtime_dir).map_err(io::Error::other)?;
-        for member in joined(&self.places.runtime_dir, store.as_ref())? {
-            if self.wants(&member) && !self.dealt_with.contains(member.run()) && !except(&member) {
-                self.give_up(&member, "new members join as fast as leash ends them");
-            }
+        for member in self.current(store.as_ref(), except)? {
+            self.give_up(&member, "new members join as fast as leash ends them");
         }
         Ok(())
     }
 
     /// Ends upstream sessions whose process and keeper are both gone. A living gateway ends its own.
     fn end_open(&mut self) -> io::Result<()> {
-        let books = Book::list(&self.places.runtime_dir)?;
-        let wanted =
-            |session: &str| self.targets.iter().any(|target| matches!(target, Target::Session(id) if id == session));
-        let open = books.iter().flat_map(|book| book.open.iter().map(move |entry| (book, entry)));
-        let open: Vec<(&Listed, &Entry)> = open.filter(|(book, entry)| wanted(book.session_of(entry))).collect();
-        let abandoned = |book: &Listed| !book.attended && book.session().is_some_and(wanted);
-        if open.iter().any(|(book, _)| !book.attended) || books.iter().any(abandoned) {
+        let is_wanted = |member: &SessionMember| {
+            self.targets.iter().any(|target| matches!(target, Target::Session(id) if *id == member.session))
+        };
+        let mut open = alive::open(&self.places.runtime_dir)?;
+        open.retain(is_wanted);
+        if open.iter().any(|member| member.abandoned) {
             let (receipts, warnings) = (self.sweep_upstreams)(self.places);
             self.ended.warnings.extend(warnings);
-            let is_open = |receipt: &Receipt| open.iter().any(|(_, entry)| is_end_of(receipt, entry));
-            self.ended.receipts.extend(receipts.into_iter().filter(is_open));
+            let was_open =
+                |receipt: &Receipt| open.iter().filter_map(SessionMember::open).any(|entry| is_end_of(receipt, entry));
+            self.ended.receipts.extend(receipts.into_iter().filter(was_open));
         }
-        for (book, entry) in open.into_iter().filter(|(book, _)| book.attended && book.session().is_none()) {
-            let pid = book.cover.process.map(|process| format!(" (pid {})", process.pid)).unwrap_or_default();
-            let why = format!("`leash {}`{pid} holds it, and ends it with its client", book.cover.command.name());
-            let (session, run) = (book.session_of(entry).to_owned(), entry.session.clone());
-            self.ended.unfinished.push(Unfinished { session, run, why });
+        for member in open.iter().filter(|member| member.is_upstream() && !member.abandoned) {
+            let pid = member.attendants.first().map(|process| format!(" (pid {})", process.pid)).unwrap_or_default();
+            self.give_up(member, &format!("`leash serve`{pid} holds it, and ends it with its client"));
         }
         Ok(())
     }
 
     /// Handles a member without a receipt.
-    fn note_missing(&mut self, member: &Joined, late: Option<String>) {
-        match (member, late) {
+    fn note_missing(&mut self, member: &SessionMember, late: Option<String>) {
+        match (&member.kind, late) {
             (_, Some(why)) => self.give_up(member, &why),
             // It was told before its server ran, so there was no receipt to write.
-            (Joined::Run(record), None) if record.leader.is_none() => {}
+            (MemberKind::Tree { record, .. }, None) if record.leader.is_none() => {}
             // The sessions that it left open are ended after all members.
-            (Joined::Connection(book, _), None) if book.open.is_empty() || !book.attended => {}
+            (MemberKind::Connection { open }, None) if open.is_none() || member.abandoned => {}
             (_, None) => self.give_up(member, "it ended, but no receipt was written"),
         }
     }
 
-    fn give_up(&mut self, member: &Joined, why: &str) {
-        let (session, run, why) = (member.session().to_owned(), member.run().to_owned(), why.to_owned());
+    fn give_up(&mut self, member: &SessionMember, why: &str) {
+        let (session, run, why) = (member.session.clone(), member.run.clone(), why.to_owned());
         self.ended.unfinished.push(Unfinished { session, run, why });
     }
 
-    fn ask(&self, member: &Joined) {
+    fn ask(&self, member: &SessionMember) {
         let value = if self.force { FORCE_VALUE } else { END_VALUE };
         for attendant in attendants(member, self.proc) {
             // A stopped process of leash must run to receive the signal.
@@ -202,7 +242,7 @@ impl<'a> Ending<'a> {
     }
 
     /// Waits until no process of leash looks after the member any more. Its receipt is written before that.
-    fn wait(&self, store: Option<&Store>, member: &Joined, asked: Moment) -> Result<(), String> {
+    fn wait(&self, store: Option<&Store>, member: &SessionMember, asked: Moment) -> Result<(), String> {
         let mut give_up = asked + patience(member);
         let mut may_kill = self.force;
         // The lock decides, however new the member is. The processes only say when to check again.
@@ -212,7 +252,7 @@ impl<'a> Ending<'a> {
             // A server may stop them again and again, but it can't prevent that they are killed.
             let is_stopped = now >= asked + limits::KEEPER_ANSWER && all_stopped(&attendants, self.proc);
             if may_kill && (is_stopped || now >= give_up) {
-                self.kill_attendants(member, &attendants);
+                self.kill_attendants(store, member, &attendants);
                 may_kill = is_stopped;
                 give_up = give_up.max(now + limits::KEEPER_SLACK);
                 continue;
@@ -231,14 +271,11 @@ impl<'a> Ending<'a> {
 
     /// Kills the processes of leash that look after a run, so that the sweep that follows can end it. The server can
     /// write to the record. So a process counts as leash's only if it also holds the run's lock open.
-    fn kill_attendants(&self, member: &Joined, attendants: &[Held]) {
-        if !matches!(member, Joined::Run(_)) {
-            return;
-        }
-        let Ok(Some(store)) = Store::look(&self.places.runtime_dir) else { return };
-        let is_ours = |held: &&Held| store.is_lock_open_in(member.run(), held.id.pid);
+    fn kill_attendants(&self, store: Option<&Store>, member: &SessionMember, attendants: &[Held]) {
+        let (MemberKind::Tree { .. }, Some(store)) = (&member.kind, store) else { return };
+        let is_ours = |held: &&Held| store.is_lock_open_in(&member.run, held.id.pid);
         let ours: Vec<&Held> = attendants.iter().filter(is_ours).collect();
-        self.record_members(&store, member.run(), &ours);
+        self.record_members(store, &member.run, &ours);
         for attendant in ours {
             let _ = attendant.signal(Signal::KILL);
         }
@@ -269,10 +306,12 @@ impl<'a> Ending<'a> {
         let _ = entry.write(&record);
     }
 
-    fn is_attended(&self, store: Option<&Store>, member: &Joined) -> bool {
-        match member {
-            Joined::Run(record) => store.is_some_and(|store| sweep::is_attended(store, record, self.proc)),
-            Joined::Connection(book, _) => Book::is_attended(&self.places.runtime_dir, &book.cover.run),
+    fn is_attended(&self, store: Option<&Store>, member: &SessionMember) -> bool {
+        match &member.kind {
+            MemberKind::Tree { record, .. } => store.is_some_and(|store| sweep::is_attended(store, record, self.proc)),
+            MemberKind::Connection { .. } => Book::is_attended(&self.places.runtime_dir, &member.run),
+            // Its gateway ends it.
+            MemberKind::Upstream { .. } => false,
         }
     }
 }
@@ -284,23 +323,21 @@ fn all_stopped(attendants: &[Held], proc: &Proc) -> bool {
 }
 
 /// The longest time that a member may take to end.
-fn patience(member: &Joined) -> Duration {
-    match member {
-        Joined::Run(record) => {
+fn patience(member: &SessionMember) -> Duration {
+    match &member.kind {
+        MemberKind::Tree { record, .. } => {
             Duration::from_millis(record.grace_ms).saturating_mul(2) + limits::GIVE_UP + limits::KEEPER_SLACK
         }
-        Joined::Connection(..) => limits::DELETE_GIVE_UP + limits::KEEPER_SLACK,
+        MemberKind::Connection { .. } | MemberKind::Upstream { .. } => limits::DELETE_GIVE_UP + limits::KEEPER_SLACK,
     }
 }
 
 /// The processes of leash that look after a member, if they are still the recorded ones.
-fn attendants(member: &Joined, proc: &Proc) -> Vec<Held> {
-    let ids: Vec<Identity> = match member {
-        Joined::Run(record) => record.supervisor.into_iter().chain(record.keeper).collect(),
-        Joined::Connection(book, _) => book.cover.process.into_iter().collect(),
-    };
-    ids.into_iter().filter_map(|id| Held::open_same(proc, id)).filter(|held| !held.stat.dead()).collect()
+fn attendants(member: &SessionMember, proc: &Proc) -> Vec<Held> {
+    let held = member.attendants.iter().filter_map(|id| Held::open_same(proc, *id));
+    held.filter(|held| !held.stat.dead()).collect()
 }
+
 /// Receipt files, each read once.
 #[derive(Default)]
 struct Read {
@@ -309,16 +346,13 @@ struct Read {
 
 impl Read {
     /// The newest receipt of a member. The member may write its receipts to another file than we do.
-    fn receipt(&mut self, member: &Joined) -> Option<Receipt> {
-        let path = match member {
-            Joined::Run(record) => &record.receipts,
-            Joined::Connection(book, _) => &book.cover.receipts,
-        };
+    fn receipt(&mut self, member: &SessionMember) -> Option<Receipt> {
+        let path = &member.receipts;
         let known = self
             .files
             .entry(path.clone())
             .or_insert_with(|| receipts::read(path).map(|(receipts, _)| receipts).unwrap_or_default());
-        known.iter().rev().find(|receipt| receipt.run == member.run()).cloned()
+        known.iter().rev().find(|receipt| receipt.run == member.run).cloned()
     }
 }
 

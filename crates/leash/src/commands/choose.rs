@@ -1,29 +1,9 @@
 //! Resolves the words of a command line to sessions.
 
-use std::collections::BTreeMap;
-
-use leash_tree::session::{Joined, Target};
+use leash_model::alive::{AliveSession, SessionMember};
+use leash_tree::session::Target;
 
 use crate::args::Pair;
-
-/// A member of a session.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Known {
-    pub(super) session: String,
-    /// Its own id, if it can be ended alone.
-    pub(super) run: Option<String>,
-    pub(super) labels: BTreeMap<String, String>,
-}
-
-impl From<&Joined> for Known {
-    fn from(member: &Joined) -> Known {
-        Known {
-            session: member.session().to_owned(),
-            run: Some(member.run().to_owned()),
-            labels: member.labels().clone(),
-        }
-    }
-}
 
 /// A word that the user wrote for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,11 +15,13 @@ pub(super) struct Word {
 
 /// The session or member with this id, or the only one whose id begins with the word. Names that users chose are not
 /// abbreviated: `job-1` does not mean `job-10`. The error describes the problem with the word.
-pub(super) fn by_word(known: &[Known], Word { text: word, may_begin }: &Word) -> Result<Target, String> {
-    if known.iter().any(|one| one.session == *word) {
+pub(super) fn by_word(alive: &[AliveSession], Word { text: word, may_begin }: &Word) -> Result<Target, String> {
+    if alive.iter().any(|session| session.id == *word) {
         return Ok(Target::Session(word.to_owned()));
     }
-    let runs = || known.iter().filter_map(|one| one.run.as_deref());
+    let members = || alive.iter().flat_map(|session| &session.members);
+    // An upstream session of a gateway cannot be ended alone.
+    let runs = || members().filter(|member| !member.is_upstream()).map(|member| &member.run);
     if runs().any(|run| run == word) {
         return Ok(Target::Run(word.to_owned()));
     }
@@ -47,45 +29,40 @@ pub(super) fn by_word(known: &[Known], Word { text: word, may_begin }: &Word) ->
     if !may_begin {
         return Err(unknown());
     }
-    let begins = |ids: &mut dyn Iterator<Item = &str>| {
-        let mut ids: Vec<String> = ids.filter(|id| id.starts_with(word.as_str())).map(str::to_owned).collect();
-        ids.sort();
-        ids.dedup();
-        ids
+    // Ids that leash made: those of runs and connections that joined no session, and those of a gateway.
+    let is_made = |session: &&AliveSession| {
+        let made = |member: &SessionMember| member.is_upstream() || member.run == session.id;
+        session.held.is_some() || session.members.iter().any(made)
     };
-    // Ids that leash made: those of runs and connections that joined no session, and those of a daemon.
-    let made = known.iter().filter(|one| one.run.as_ref().is_none_or(|run| *run == one.session));
-    let sessions = begins(&mut made.map(|one| one.session.as_str()));
+    let begins = |id: &&String| id.starts_with(word.as_str());
+    let sessions: Vec<&String> = alive.iter().filter(is_made).map(|session| &session.id).filter(begins).collect();
     // A run that is its own session is already counted there.
-    let runs = begins(&mut runs().filter(|run| !known.iter().any(|one| one.session == *run)));
+    let is_session = |run: &String| alive.iter().any(|session| session.id == *run);
+    let runs: Vec<&String> = runs().filter(begins).filter(|run| !is_session(run)).collect();
     match (&sessions[..], &runs[..]) {
         ([], []) => Err(unknown()),
-        ([session], []) => Ok(Target::Session(session.clone())),
-        ([], [run]) => Ok(Target::Run(run.clone())),
+        ([session], []) => Ok(Target::Session((*session).clone())),
+        ([], [run]) => Ok(Target::Run((*run).clone())),
         (sessions, runs) => Err(format!("`{word}` is the beginning of {} sessions", sessions.len() + runs.len())),
     }
 }
 
-/// Every session with a member that has all the labels.
-pub(super) fn by_labels(known: &[Known], wanted: &[Pair]) -> Vec<Target> {
-    let has = |one: &Known, label: &Pair| one.labels.get(&label.key).is_some_and(|value| matches(&label.value, value));
-    sessions(known.iter().filter(|one| wanted.iter().all(|label| has(one, label))))
+/// Every session that can be ended and has a member with all the labels, or has them itself.
+pub(super) fn by_labels(alive: &[AliveSession], wanted: &[Pair]) -> Vec<Target> {
+    let has_all = |session: &AliveSession| {
+        let held = session.held.iter().map(|held| &held.labels);
+        let mut labels = session.members.iter().map(|member| &member.labels).chain(held);
+        labels.any(|labels| {
+            wanted.iter().all(|Pair { key, value }| labels.get(key).is_some_and(|has| matches(value, has)))
+        })
+    };
+    all(alive, has_all)
 }
 
-/// Every session.
-pub(super) fn all(known: &[Known]) -> Vec<Target> {
-    sessions(known.iter())
-}
-
-fn sessions<'k>(known: impl Iterator<Item = &'k Known>) -> Vec<Target> {
-    let mut targets = Vec::new();
-    for one in known {
-        let target = Target::Session(one.session.clone());
-        if !targets.contains(&target) {
-            targets.push(target);
-        }
-    }
-    targets
+/// Every session that can be ended and that the caller wants.
+pub(super) fn all(alive: &[AliveSession], is_wanted: impl Fn(&AliveSession) -> bool) -> Vec<Target> {
+    let sessions = alive.iter().filter(|session| session.can_be_ended() && is_wanted(session));
+    sessions.map(|session| Target::Session(session.id.clone())).collect()
 }
 
 /// True if a text matches a pattern in which `*` stands for any text, including none.
@@ -106,23 +83,50 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
+    use leash_model::alive::MemberKind;
     use proptest::prelude::*;
+    use serde_json::json;
 
     use super::*;
 
-    fn known(session: &str, run: &str, labels: &[(&str, &str)]) -> Known {
-        let labels = labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-        Known { session: session.to_owned(), run: Some(run.to_owned()), labels }
+    fn member(session: &str, run: &str, labels: &[(&str, &str)]) -> SessionMember {
+        SessionMember {
+            session: session.to_owned(),
+            run: run.to_owned(),
+            name: String::new(),
+            labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            owners: Vec::new(),
+            attendants: Vec::new(),
+            abandoned: false,
+            started_ms: 0,
+            receipts: PathBuf::new(),
+            kind: MemberKind::Connection { open: None },
+        }
     }
 
-    fn some() -> Vec<Known> {
-        vec![
-            known("job-1", "aa1", &[("team", "red"), ("role", "web")]),
-            known("job-1", "aa2", &[("team", "red")]),
-            known("job-2", "bb1", &[("team", "blue"), ("role", "web")]),
-            known("cc1", "cc1", &[]),
-            Known { session: "held".to_owned(), labels: [("team".to_owned(), "blue".to_owned())].into(), run: None },
-        ]
+    /// An upstream session that a gateway has open for a client.
+    fn upstream(session: &str, abandoned: bool) -> SessionMember {
+        let open = json!({ "session": session, "server": "", "url": "", "id": "", "started_ms": 0 });
+        let kind = MemberKind::Upstream { open: serde_json::from_value(open).expect("an entry") };
+        SessionMember { abandoned, kind, ..member(session, &format!("{session}.1"), &[]) }
+    }
+
+    fn some() -> Vec<AliveSession> {
+        let held = json!({
+            "id": "held", "state": "live", "owner": { "kind": "none" }, "labels": { "team": "blue" }, "startedAtMs": 1,
+            "idleForMs": 0, "servers": [],
+        });
+        let members = vec![
+            member("job-1", "aa1", &[("team", "red"), ("role", "web")]),
+            member("job-1", "aa2", &[("team", "red")]),
+            member("job-2", "bb1", &[("team", "blue"), ("role", "web")]),
+            member("cc1", "cc1", &[]),
+            upstream("dd1", false),
+            upstream("ee1", true),
+        ];
+        AliveSession::join(members, vec![serde_json::from_value(held).expect("a session of a gateway")])
     }
 
     fn word(text: &str) -> Word {
@@ -145,6 +149,8 @@ mod tests {
         check("cc", Some(session("cc1")));
         check("cc1", Some(session("cc1")));
         check("hel", Some(session("held")));
+        check("dd", Some(session("dd1")));
+        check("dd1.1", None);
         check("job-", None);
         check("aa", None);
         check("zz", None);
@@ -154,7 +160,7 @@ mod tests {
 
     #[test]
     fn a_chosen_name_is_not_abbreviated() {
-        let one = [known("job-10", "dd1", &[])];
+        let one = AliveSession::join(vec![member("job-10", "dd1", &[])], Vec::new());
         assert_eq!(by_word(&one, &word("job-1")).unwrap_err(), "no session `job-1` is alive");
         assert_eq!(by_word(&one, &word("job-10")), Ok(session("job-10")));
         // A value from a variable is a whole id.
@@ -177,7 +183,8 @@ mod tests {
         check(&["team=*", "role=w*b"], &["job-1", "job-2"]);
         check(&["team=red", "role=mail"], &[]);
         check(&["none=*"], &[]);
-        assert_eq!(all(&some()).len(), 4);
+        let ids = all(&some(), |_| true);
+        assert_eq!(ids.iter().map(Target::id).collect::<Vec<_>>(), ["job-1", "job-2", "cc1", "ee1", "held"]);
     }
 
     #[test]

@@ -1,13 +1,13 @@
 //! `leash end`.
 
+use leash_model::alive::AliveSession;
 use leash_model::receipt::Receipt;
-use leash_tree::ledger::book::{Book, Listed};
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
-use leash_tree::session::{self, Ended, Ending, Target, Unfinished};
+use leash_tree::session::{self, Ended, Ending, Target, Unfinished, alive};
 use serde_json::{Value, json};
 
-use super::choose::{self, Known, Word};
+use super::choose::{self, Word};
 use super::control::Daemon;
 use super::hook::{self, Told};
 use super::{attach, ledger};
@@ -34,14 +34,17 @@ fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
         exit_code::LEASH_FAILED
     })?;
     let places = places::places();
-    let (daemon, silent) = Daemon::ask(&attach::socket(args.control.as_deref()));
-    silent.iter().for_each(|warning| printer.warning(warning));
-    let choice = choose(&wish, &places, &daemon, printer)?;
+    let store = ledger::look(printer)?;
+    let (daemon, held) = Daemon::ask(attach::socket(args.control.as_deref()), printer);
+    let unread = |error| ledger::unread(printer, &error);
+    let members = alive::members(&places.runtime_dir, store.as_ref()).map_err(unread)?;
+    let alive = AliveSession::join(members, held);
+    let choice = choose(&wish, &alive);
     for problem in &choice.problems {
         printer.error_text(problem, Some(WHO_IS_THERE));
     }
     let request = Request { places: &places, proc: &proc, daemon: &daemon, force: args.force };
-    let ended = request.end(&choice.targets).map_err(|error| failed(printer, &error))?;
+    let ended = request.end(&choice.targets, &choice.held).map_err(unread)?;
     ended.warnings.iter().for_each(|warning| printer.warning(warning));
     let sessions = by_session(&choice.targets, &ended.receipts);
     if args.json {
@@ -53,13 +56,8 @@ fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
         }
     }
     let all_gone = ended.receipts.iter().all(Receipt::all_gone) && ended.unfinished.is_empty();
-    let all_known = choice.problems.is_empty() && silent.is_none();
+    let all_known = choice.problems.is_empty() && !daemon.is_silent;
     Ok(if all_gone && all_known { exit_code::OK } else { exit_code::NOT_ALL })
-}
-
-fn failed(printer: Printer, error: &std::io::Error) -> u8 {
-    printer.error(error, Some("check the runtime directory with `leash doctor`"));
-    exit_code::LEASH_FAILED
 }
 
 /// The parameters of an end.
@@ -71,23 +69,19 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    /// Ends the sessions of the daemon and those of the ledger at the same time, and then the members that are still
-    /// there.
-    fn end(&self, targets: &[Target]) -> std::io::Result<Ended> {
+    /// Ends the sessions that the daemon holds and those of the ledger at the same time, and then the members that are
+    /// still there.
+    fn end(&self, targets: &[Target], held: &[&str]) -> std::io::Result<Ended> {
         if targets.is_empty() {
             return Ok(Ended::default());
         }
-        let whole = targets.iter().filter_map(|target| match target {
-            Target::Session(session) => Some(session.as_str()),
-            Target::Run(_) => None,
-        });
-        let held: Vec<&str> = whole.filter(|session| self.daemon.has(session)).collect();
         let mut ending =
             Ending::new(self.places, self.proc, targets.to_vec(), self.force, leash_upstream::sweep::at_once);
         let (told, first) = std::thread::scope(|scope| {
-            let told = (!held.is_empty()).then(|| scope.spawn(|| self.daemon.end(&held, self.force)));
-            let first = ending.round(&|member| held.contains(&member.session()) && self.daemon.holds(member));
-            let lost = |_| (Vec::new(), not_told(&held));
+            let told = (!held.is_empty()).then(|| scope.spawn(|| self.daemon.end(held, self.force)));
+            let first = ending.round(&|member| held.contains(&&*member.session) && self.daemon.holds(member));
+            let not_told = |session: &&str| Unfinished::whole(session, "`leash serve` could not be reached");
+            let lost = |_| (Vec::new(), held.iter().map(not_told).collect());
             (told.map(|thread| thread.join().unwrap_or_else(lost)).unwrap_or_default(), first)
         });
         first?;
@@ -98,16 +92,6 @@ impl Request<'_> {
         ended.unfinished.extend(unfinished);
         Ok(ended)
     }
-}
-
-/// The result for sessions when the thread that calls the daemon has failed.
-fn not_told(sessions: &[&str]) -> Vec<Unfinished> {
-    let why = "`leash serve` could not be reached";
-    let unfinished = |session: &&str| {
-        let (session, run) = ((*session).to_owned(), (*session).to_owned());
-        Unfinished { session, run, why: why.to_owned() }
-    };
-    sessions.iter().map(unfinished).collect()
 }
 
 /// The sessions to end, as the command line and the environment name them.
@@ -164,34 +148,24 @@ fn wish(args: &End, printer: Printer) -> Result<Wish<'_>, u8> {
 
 /// The sessions that a wish selects now.
 #[derive(Default)]
-struct Choice {
+struct Choice<'a> {
     targets: Vec<Target>,
+    /// Those that the daemon holds.
+    held: Vec<&'a str>,
     /// Words that match no session, or several.
     problems: Vec<String>,
 }
 
-fn choose(wish: &Wish<'_>, places: &Places, daemon: &Daemon, printer: Printer) -> Result<Choice, u8> {
-    let store = ledger::look(printer)?;
-    let failed = |error: std::io::Error| failed(printer, &error);
-    let members = session::joined(&places.runtime_dir, store.as_ref()).map_err(failed)?;
-    let books = Book::list(&places.runtime_dir).map_err(failed)?;
-    let mut known: Vec<Known> = members.iter().map(Known::from).chain(daemon.known()).collect();
-    // Sessions that a dead gateway left behind can be ended from here. Those that a living gateway holds for its
-    // clients can't, but can be named in a message.
-    known.extend(open(&books, false));
+fn choose<'a>(wish: &Wish<'_>, alive: &'a [AliveSession]) -> Choice<'a> {
     let mut choice = Choice::default();
     match wish {
-        Wish::All => choice.targets = choose::all(&known),
-        Wish::Labels(labels) => choice.targets = choose::by_labels(&known, labels),
-        Wish::Hook(session) => {
-            let exact = Target::Session(session.clone());
-            choice.targets.extend(choose::all(&known).into_iter().filter(|target| *target == exact));
-        }
+        Wish::All => choice.targets = choose::all(alive, |_| true),
+        Wish::Labels(labels) => choice.targets = choose::by_labels(alive, labels),
+        Wish::Hook(id) => choice.targets = choose::all(alive, |session| session.id == *id),
         Wish::GoesOn(_) => {}
         Wish::Words(words) => {
-            known.extend(open(&books, true));
             for word in words {
-                match choose::by_word(&known, word) {
+                match choose::by_word(alive, word) {
                     Ok(target) if choice.targets.contains(&target) => {}
                     Ok(target) => choice.targets.push(target),
                     Err(problem) => choice.problems.push(problem),
@@ -199,15 +173,10 @@ fn choose(wish: &Wish<'_>, places: &Places, daemon: &Daemon, printer: Printer) -
             }
         }
     }
-    Ok(choice)
-}
-
-/// The sessions of gateways that have something open upstream.
-fn open(books: &[Listed], attended: bool) -> impl Iterator<Item = Known> {
-    let books = books.iter().filter(move |book| book.attended == attended && book.session().is_none());
-    books.flat_map(|book| {
-        book.open.iter().map(|entry| Known { session: book.session_of(entry).to_owned(), ..Known::default() })
-    })
+    let is_chosen = |session: &&AliveSession| choice.targets.contains(&Target::Session(session.id.clone()));
+    let held = alive.iter().filter(|session| session.held.is_some()).filter(is_chosen);
+    choice.held = held.map(|session| session.id.as_str()).collect();
+    choice
 }
 
 /// An ended session and the receipts of its members.

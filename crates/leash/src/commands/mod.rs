@@ -1,4 +1,4 @@
-//! One file per command, named as typed. `choose`, `control`, `groups`, `ledger`, `survey`, `unit` and `unleashed` are parts that
+//! One file per command, named as typed. `choose`, `control`, `ledger`, `survey`, `unit` and `unleashed` are parts that
 //! several commands share.
 
 use clap::Parser as _;
@@ -17,7 +17,6 @@ mod control;
 mod demo;
 mod doctor;
 mod end;
-mod groups;
 mod history;
 mod hook;
 mod ledger;

@@ -1,16 +1,19 @@
 //! `leash ps`.
 
 use std::collections::HashMap;
+use std::slice;
 
+use leash_model::alive::{AliveSession, MemberKind, SessionMember, TreeProcess};
 use leash_model::clock;
-use leash_model::record::Record;
-use leash_tree::ledger::book::Book;
+use leash_model::owner::Owner;
+use leash_model::record::{Phase, Record};
+use leash_model::view::{OwnerView, ServerView};
 use leash_tree::platform::proc::Proc;
-use leash_tree::session::{self, Live, Member};
-use serde_json::json;
+use leash_tree::session::alive;
+use serde_json::{Value, json};
 
 use super::control::Daemon;
-use super::groups::{Group, Part, groups, short_id};
+use super::survey::Survey;
 use super::unleashed::{self, Unleashed};
 use super::{attach, ledger};
 use crate::args::Ps;
@@ -21,125 +24,207 @@ use crate::{exit_code, places};
 
 pub(crate) fn ps(args: &Ps) -> u8 {
     let printer = Printer::new(false);
-    let proc = Proc::own();
-    let runs = match ledger::look(printer)
-        .map(|store| store.map(|store| session::list(&store, proc.as_ref().ok())).transpose())
-    {
-        Ok(Ok(runs)) => runs.unwrap_or_default(),
-        Ok(Err(error)) => {
-            printer.error(&error, Some("check the runtime directory with `leash doctor`"));
-            return exit_code::LEASH_FAILED;
-        }
+    let (sessions, others) = match read(args, printer) {
+        Ok(read) => read,
         Err(code) => return code,
     };
-    if let Err(why) = &proc {
-        printer.warning(format!("cannot read processes: {why}"));
-    }
-    let books = Book::list(&places::runtime_dir()).unwrap_or_else(|error| {
-        printer.warning(format!("upstream sessions can't be listed: {error}"));
-        Vec::new()
-    });
-    let (daemon, silent) = Daemon::ask(&attach::socket(None));
-    silent.iter().for_each(|warning| printer.warning(warning));
-    let groups = groups(&runs, &books, &daemon.sessions);
-    let others = if args.leashed { Unleashed::default() } else { unleashed::look(printer) };
     match args {
-        Ps { json: true, .. } => printer.exact(as_json(&groups, &others)),
-        Ps { tree: false, verbose: false, .. } => printer.data(listing(&groups) + &others.listing()),
+        Ps { json: true, .. } => printer.exact(as_json(&sessions, &others)),
+        Ps { tree: false, verbose: false, .. } => printer.data(listing(&sessions) + &others.listing()),
         _ => {
-            printer.data(groups.iter().map(|group| at_length(group, args)).chain([others.trees()]).collect::<String>())
+            let lines = sessions.iter().map(|session| at_length(session, args));
+            printer.data(lines.chain([others.trees()]).collect::<String>());
         }
     }
     exit_code::OK
 }
 
+/// The sessions that are alive, and the servers of other programs. The error is an exit code; its message was printed.
+fn read(args: &Ps, printer: Printer) -> Result<(Vec<AliveSession>, Unleashed), u8> {
+    let store = ledger::look(printer)?;
+    let proc = Proc::own().inspect_err(|why| printer.warning(format!("cannot read processes: {why}"))).ok();
+    let (_, held) = Daemon::ask(attach::socket(None), printer);
+    let survey = proc.filter(|_| !args.leashed).map(|proc| Survey::new(proc, store.clone(), &[]));
+    let trees = store.as_ref().map(alive::trees_now).transpose();
+    let mut members = trees.map_err(|error| ledger::unread(printer, &error))?.unwrap_or_default();
+    // The scan comes next: it takes the server of a run that began after the ledger was read for an unleashed one.
+    let others = survey.map(|survey| unleashed::look(survey, &members)).unwrap_or_default();
+    members.extend(alive::open(&places::runtime_dir()).unwrap_or_else(|error| {
+        printer.warning(format!("upstream sessions can't be listed: {error}"));
+        Vec::new()
+    }));
+    if let Some(proc) = &proc {
+        alive::find_processes(&mut members, proc);
+    }
+    Ok((AliveSession::join(members, held), others))
+}
+
 /// One line per session; if it has several members, one more line for each of them below.
-fn listing(groups: &[Group<'_>]) -> String {
+fn listing(sessions: &[AliveSession]) -> String {
     let mut rows = Vec::new();
-    for group in groups {
-        if let Some(only) = group.only() {
-            rows.push(row(group.session.to_owned(), only));
+    for session in sessions {
+        if let Some(only) = session.only() {
+            rows.push(row(session.id.clone(), only));
             continue;
         }
         rows.push(vec![
-            group.session.to_owned(),
-            group.members(),
-            group.owners(),
+            session.id.clone(),
+            name_and_members(session),
+            session_owners(session),
             "-".to_owned(),
-            group.processes().to_string(),
-            bytes(group.memory_bytes()),
-            span(clock::unix_ms().saturating_sub(group.started_ms())),
-            group.state().to_owned(),
+            session.processes().to_string(),
+            bytes(session.memory_bytes()),
+            age(session.started_ms()),
+            session_state(session).to_owned(),
         ]);
-        rows.extend(group.parts.iter().map(|part| row(format!("  {}", part.handle()), part)));
+        rows.extend(session.members.iter().map(|member| row(format!("  {}", handle(member)), member)));
     }
     table(&["SESSION", "SERVER", "OWNER", "CONTAINMENT", "PROCS", "MEMORY", "AGE", "STATE"], &rows)
 }
 
-fn row(session: String, part: &Part<'_>) -> Vec<String> {
+fn row(session: String, member: &SessionMember) -> Vec<String> {
     let number = |number: Option<String>| number.unwrap_or_else(|| "-".to_owned());
     vec![
         session,
-        part.name().to_owned(),
-        part.owners(),
-        part.kind().to_owned(),
-        number(part.live().map(|run| run.members.len().to_string())),
-        number(part.live().map(|run| bytes(run.memory_bytes()))),
-        span(clock::unix_ms().saturating_sub(part.started_ms())),
-        part.state().to_owned(),
+        member.name.clone(),
+        owners(member),
+        containment(member).to_owned(),
+        number(member.processes().map(|processes| processes.len().to_string())),
+        number(member.memory_bytes().map(bytes)),
+        age(member.started_ms),
+        state(member).to_owned(),
     ]
 }
 
-/// The details of a session.
-fn at_length(group: &Group<'_>, args: &Ps) -> String {
-    let part = |part: &Part<'_>| match part {
-        Part::Run(run) => details(run, args.verbose, args.tree),
-        part => upstream_details(part),
-    };
-    if let Some(only) = group.only() {
-        return part(only);
+fn age(started_ms: u64) -> String {
+    span(clock::unix_ms().saturating_sub(started_ms))
+}
+
+/// The beginning of an id: enough to find it in a list or a server's log, but not enough to use it.
+fn short_id(id: &str) -> String {
+    id.chars().take(8).collect()
+}
+
+/// The part of its id that is enough to end a member alone. A gateway's session has a number and ends with its gateway.
+fn handle(member: &SessionMember) -> String {
+    match &member.kind {
+        MemberKind::Tree { .. } | MemberKind::Connection { .. } => short_id(&member.run),
+        MemberKind::Upstream { .. } => member.run.rsplit_once('.').map_or("-", |(_, number)| number).to_owned(),
     }
-    let age = span(clock::unix_ms().saturating_sub(group.started_ms()));
+}
+
+fn name_and_members(session: &AliveSession) -> String {
+    let members = match session.members.len() {
+        1 => "1 member".to_owned(),
+        count => format!("{count} members"),
+    };
+    session.name().map_or(members.clone(), |name| format!("{name}, {members}"))
+}
+
+/// The owners of all members, each once; for a session of a daemon, the owner for which the daemon holds it.
+fn session_owners(session: &AliveSession) -> String {
+    match session.held.as_ref().map(|held| &held.owner) {
+        Some(OwnerView::Pid { pid }) => format!("pid({pid})"),
+        Some(OwnerView::Connection) => "connection".to_owned(),
+        Some(OwnerView::None) => "none".to_owned(),
+        None => names(session.members.iter().flat_map(|member| &member.owners)),
+    }
+}
+
+/// The owners of a member; for an upstream session, the process that has it open.
+fn owners(member: &SessionMember) -> String {
+    let process = || member.attendants.first().map_or_else(|| "?".to_owned(), |process| process.pid.to_string());
+    command(member).map_or_else(|| names(member.owners.iter()), |command| format!("{command}({})", process()))
+}
+
+fn names<'a>(owners: impl Iterator<Item = &'a Owner>) -> String {
+    let mut names: Vec<String> = Vec::new();
+    for name in owners.map(Owner::describe) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.is_empty() { "none".to_owned() } else { names.join(",") }
+}
+
+/// The command of leash that has an upstream session.
+fn command(member: &SessionMember) -> Option<&'static str> {
+    match &member.kind {
+        MemberKind::Tree { .. } => None,
+        MemberKind::Connection { .. } => Some("connect"),
+        MemberKind::Upstream { .. } => Some("serve"),
+    }
+}
+
+/// The containment of a tree, or the kind of another member.
+fn containment(member: &SessionMember) -> &'static str {
+    match &member.kind {
+        MemberKind::Tree { record, .. } => record.containment.map_or("-", |containment| containment.name()),
+        MemberKind::Connection { open: None } => "connection",
+        MemberKind::Connection { open: Some(_) } | MemberKind::Upstream { .. } => "upstream",
+    }
+}
+
+fn state(member: &SessionMember) -> &'static str {
+    state_of(member.phase(), slice::from_ref(member))
+}
+
+fn session_state(session: &AliveSession) -> &'static str {
+    state_of(session.phase(), &session.members)
+}
+
+/// A member without a process of leash needs the most attention.
+fn state_of(phase: Phase, members: &[SessionMember]) -> &'static str {
+    match members.iter().find(|member| member.abandoned).map(|member| &member.kind) {
+        Some(MemberKind::Tree { .. }) => "abandoned: the next `leash run` ends it",
+        Some(_) => "abandoned: the next `leash serve` or `connect` ends it",
+        None => match phase {
+            Phase::Starting => "starting",
+            Phase::Running => "running",
+            Phase::Ending => "ending",
+        },
+    }
+}
+
+/// The details of a session.
+fn at_length(session: &AliveSession, args: &Ps) -> String {
+    if let Some(only) = session.only() {
+        return details(only, args);
+    }
+    let (members, owners) = (name_and_members(session), session_owners(session));
+    let (age, memory) = (age(session.started_ms()), bytes(session.memory_bytes()));
     let mut text = String::new();
-    add(&mut text, format_args!("{}  {}, {age}, {}", group.session, group.members(), group.state()));
-    let (owners, memory) = (group.owners(), bytes(group.memory_bytes()));
-    add(&mut text, format_args!("  owners: {owners}; {} processes, {memory}", group.processes()));
-    let lines = group.parts.iter().map(part).collect::<String>();
+    add(&mut text, format_args!("{}  {members}, {age}, {}", session.id, session_state(session)));
+    add(&mut text, format_args!("  owners: {owners}; {} processes, {memory}", session.processes()));
+    let lines = session.members.iter().map(|member| details(member, args)).collect::<String>();
     text.extend(lines.lines().map(|line| format!("  {line}\n")));
     text
 }
 
-fn upstream_details(part: &Part<'_>) -> String {
-    let age = span(clock::unix_ms().saturating_sub(part.started_ms()));
+/// The details of a member.
+fn details(member: &SessionMember, args: &Ps) -> String {
     let mut text = String::new();
-    add(&mut text, format_args!("{}  {}  {}, {age}, {}", part.session(), part.name(), part.kind(), part.state()));
-    let (book, entry) = part.upstream();
-    let (command, entry) = (book.map_or("", |book| book.cover.command.name()), entry);
-    match entry {
-        Some(entry) => {
-            let (id, url) = (short_id(&entry.id), entry.shown());
+    let (kind, age, state) = (containment(member), age(member.started_ms), state(member));
+    add(&mut text, format_args!("{}  {}  {kind}, {age}, {state}", member.session, member.name));
+    if let MemberKind::Tree { record, processes } = &member.kind {
+        add(&mut text, format_args!("  command: {}", record.command.join(" ")));
+        let memory = bytes(member.memory_bytes().unwrap_or_default());
+        add(&mut text, format_args!("  owners: {}; {} processes, {memory}", owners(member), processes.len()));
+        if args.verbose {
+            more(record, &mut text);
+        }
+        if args.tree {
+            draw(processes, &mut text);
+        }
+        return text;
+    }
+    let command = command(member).unwrap_or_default();
+    match member.open() {
+        Some(open) => {
+            let (id, url) = (short_id(&open.id), open.shown());
             add(&mut text, format_args!("  session {id} at {url}, for leash {command}"));
         }
         None => add(&mut text, format_args!("  no session is open upstream, for leash {command}")),
-    }
-    text
-}
-
-/// The details of one run.
-fn details(run: &Live, verbose: bool, tree: bool) -> String {
-    let record = &run.record;
-    let part = Part::Run(run);
-    let age = span(clock::unix_ms().saturating_sub(record.started_ms));
-    let mut text = String::new();
-    add(&mut text, format_args!("{}  {}  {}, {age}, {}", record.session, record.name, part.kind(), part.state()));
-    add(&mut text, format_args!("  command: {}", record.command.join(" ")));
-    let (processes, memory) = (run.members.len(), bytes(run.memory_bytes()));
-    add(&mut text, format_args!("  owners: {}; {processes} processes, {memory}", part.owners()));
-    if verbose {
-        more(record, &mut text);
-    }
-    if tree {
-        draw(&run.members, &mut text);
     }
     text
 }
@@ -161,83 +246,83 @@ fn more(record: &Record, text: &mut String) {
     }
 }
 
-/// Draws the members below their parents; a member whose parent is not among them is not indented.
-fn draw(members: &[Member], text: &mut String) {
-    let mut children: HashMap<i32, Vec<&Member>> = HashMap::new();
-    let known: Vec<i32> = members.iter().map(|member| member.stat.pid).collect();
-    for member in members {
-        let parent = if known.contains(&member.stat.ppid) { member.stat.ppid } else { 0 };
-        children.entry(parent).or_default().push(member);
+/// Draws the processes below their parents; a process whose parent is not among them is not indented.
+fn draw(processes: &[TreeProcess], text: &mut String) {
+    let mut children: HashMap<i32, Vec<&TreeProcess>> = HashMap::new();
+    let known: Vec<i32> = processes.iter().map(|process| process.pid).collect();
+    for process in processes {
+        let parent = if known.contains(&process.ppid) { process.ppid } else { 0 };
+        children.entry(parent).or_default().push(process);
     }
-    let mut stack: Vec<(usize, &Member)> =
-        children.remove(&0).unwrap_or_default().into_iter().rev().map(|member| (0, member)).collect();
-    while let Some((depth, member)) = stack.pop() {
-        let (indent, memory) = ("  ".repeat(depth), bytes(member.memory_bytes));
-        add(text, format_args!("  {indent}{} {}  {memory}", member.stat.pid, member.command));
-        let below = children.remove(&member.stat.pid).unwrap_or_default();
+    let mut stack: Vec<(usize, &TreeProcess)> =
+        children.remove(&0).unwrap_or_default().into_iter().rev().map(|process| (0, process)).collect();
+    while let Some((depth, process)) = stack.pop() {
+        let (indent, memory) = ("  ".repeat(depth), bytes(process.memory_bytes));
+        add(text, format_args!("  {indent}{} {}  {memory}", process.pid, process.command));
+        let below = children.remove(&process.pid).unwrap_or_default();
         stack.extend(below.into_iter().rev().map(|child| (depth + 1, child)));
     }
 }
 
 /// `sessions` are runs, `upstream` are sessions that are open at HTTP servers, `groups` are the sessions that these
 /// belong to.
-fn as_json(groups: &[Group<'_>], others: &Unleashed) -> String {
+fn as_json(sessions: &[AliveSession], others: &Unleashed) -> String {
     let now = clock::unix_ms();
-    let mut parts: Vec<&Part<'_>> = groups.iter().flat_map(|group| &group.parts).collect();
-    parts.sort_by_key(|part| part.started_ms());
-    let sessions: Vec<_> = parts.iter().filter_map(|part| part.live()).map(|run| run_json(run, now)).collect();
-    let open = parts.iter().filter_map(|part| {
-        let (book, entry) = part.upstream();
-        Some((book?, entry?))
-    });
-    let upstream: Vec<_> = open
-        .map(|(book, entry)| {
-            json!({
-                "session": entry.session, "name": entry.server, "url": entry.shown(), "id": short_id(&entry.id),
-                "protocol_version": entry.version, "command": book.cover.command.name(), "process": book.cover.process,
-                "attended": book.attended, "age_ms": now.saturating_sub(entry.started_ms), "started_ms": entry.started_ms,
-            })
-        })
-        .collect();
-    let groups: Vec<_> = groups.iter().map(|group| group_json(group, now)).collect();
+    let mut members: Vec<&SessionMember> = sessions.iter().flat_map(|session| &session.members).collect();
+    members.sort_by_key(|member| member.started_ms);
     let all = json!({
-        "version": 1, "sessions": sessions, "upstream": upstream, "groups": groups, "servers": others.as_json(),
+        "version": 1,
+        "sessions": members.iter().filter_map(|member| tree_json(member, now)).collect::<Vec<_>>(),
+        "upstream": members.iter().filter_map(|member| upstream_json(member, now)).collect::<Vec<_>>(),
+        "groups": sessions.iter().map(|session| session_json(session, now)).collect::<Vec<_>>(),
+        "servers": others.as_json(),
     });
     format!("{all:#}\n")
 }
 
-fn run_json(run: &Live, now: u64) -> serde_json::Value {
-    let record = &run.record;
-    let members = run.members.iter().map(|member| {
-        json!({
-            "pid": member.stat.pid, "ppid": member.stat.ppid, "start": member.stat.start, "state": member.stat.state.to_string(),
-            "command": member.command, "memory_bytes": member.memory_bytes,
-        })
-    });
-    json!({
+fn tree_json(member: &SessionMember, now: u64) -> Option<Value> {
+    let MemberKind::Tree { record, processes } = &member.kind else { return None };
+    Some(json!({
         "session": record.session, "run": record.run, "name": record.name, "labels": record.labels, "command": record.command,
-        "owners": record.owners, "phase": record.phase, "attended": run.attended,
+        "owners": record.owners, "phase": record.phase, "attended": !member.abandoned,
         "containment": record.containment, "refused": record.refused,
         "promise": record.containment.map(|containment| containment.promise()),
         "does_not_cover": record.containment.map(|containment| containment.does_not_cover()),
         "supervisor": record.supervisor, "keeper": record.keeper, "leader": record.leader,
-        "processes": run.members.len(), "members": members.collect::<Vec<_>>(),
-        "memory_bytes": run.memory_bytes(), "age_ms": now.saturating_sub(record.started_ms), "started_ms": record.started_ms,
+        "processes": processes.len(), "members": processes, "memory_bytes": member.memory_bytes(),
+        "age_ms": now.saturating_sub(record.started_ms), "started_ms": record.started_ms,
+    }))
+}
+
+fn upstream_json(member: &SessionMember, now: u64) -> Option<Value> {
+    let open = member.open()?;
+    Some(json!({
+        "session": open.session, "name": open.server, "url": open.shown(), "id": short_id(&open.id),
+        "protocol_version": open.version, "command": command(member), "process": member.attendants.first(),
+        "attended": !member.abandoned, "age_ms": now.saturating_sub(open.started_ms), "started_ms": open.started_ms,
+    }))
+}
+
+fn session_json(session: &AliveSession, now: u64) -> Value {
+    let servers = |servers: &[ServerView]| servers.iter().map(|server| server.name.clone()).collect::<Vec<_>>();
+    json!({
+        "session": session.id, "name": session.name(), "servers": session.held.as_ref().map(|held| servers(&held.servers)),
+        "members": session.members.iter().map(member_json).collect::<Vec<_>>(),
+        "processes": session.processes(), "memory_bytes": session.memory_bytes(), "state": session_state(session),
+        "age_ms": now.saturating_sub(session.started_ms()), "started_ms": session.started_ms(),
     })
 }
 
-fn group_json(group: &Group<'_>, now: u64) -> serde_json::Value {
-    let member = |part: &Part<'_>| {
-        json!({
-            "kind": part.word(), "run": part.run(), "name": part.name(), "labels": part.labels(),
-            "owners": part.owner_list(), "attended": part.attended(), "state": part.state(),
-            "processes": part.live().map(|run| run.members.len()), "memory_bytes": part.live().map(Live::memory_bytes),
-            "url": part.upstream().1.map(|entry| entry.shown()), "started_ms": part.started_ms(),
-        })
+fn member_json(member: &SessionMember) -> Value {
+    let kind = match &member.kind {
+        MemberKind::Tree { .. } => "run",
+        MemberKind::Connection { .. } => "connection",
+        MemberKind::Upstream { .. } => "upstream",
     };
     json!({
-        "session": group.session, "name": group.name(), "servers": group.servers(), "members": group.parts.iter().map(member).collect::<Vec<_>>(),
-        "processes": group.processes(), "memory_bytes": group.memory_bytes(), "state": group.state(),
-        "age_ms": now.saturating_sub(group.started_ms()), "started_ms": group.started_ms(),
+        "kind": kind, "run": member.run, "name": member.name, "labels": (!member.is_upstream()).then_some(&member.labels),
+        "owners": member.owners, "attended": !member.abandoned, "state": state(member),
+        "processes": member.processes().map(<[TreeProcess]>::len), "memory_bytes": member.memory_bytes(),
+        "url": member.open().map(|open| open.shown()), "started_ms": member.started_ms,
     })
 }

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
+use leash_model::alive::SessionMember;
 use leash_model::receipt::Receipt;
 use leash_orphans::knowledge::Leashed;
 use leash_orphans::scan::{Strangers, scan, scan_again};
 use leash_orphans::{Facts, Finding, Knowledge, Policy, clients, judge};
 use leash_tree::ledger::receipts;
-use leash_tree::ledger::store::{Store, is_of_this_place};
+use leash_tree::ledger::store::Store;
 use leash_tree::platform::proc::Proc;
+use leash_tree::session::alive;
 use leash_tree::tree::sweep::sweep;
 
 use super::ledger;
@@ -18,7 +20,7 @@ use crate::{exit_code, places};
 /// The state that a scan needs.
 pub(super) struct Survey {
     pub(super) proc: Proc,
-    pub(super) store: Option<Store>,
+    store: Option<Store>,
     knowledge: Knowledge,
 }
 
@@ -29,7 +31,11 @@ impl Survey {
             printer.error_text(format!("cannot read processes: {why}"), Some("leash needs a /proc of its own"));
             exit_code::LEASH_FAILED
         })?;
-        let store = ledger::look(printer)?;
+        Ok(Survey::new(proc, ledger::look(printer)?, projects))
+    }
+
+    /// The same, with what the caller has opened.
+    pub(super) fn new(proc: Proc, store: Option<Store>, projects: &[PathBuf]) -> Survey {
         let mut knowledge = Knowledge::default();
         let here = std::env::current_dir().ok().into_iter().collect::<Vec<_>>();
         let projects = if projects.is_empty() { &here } else { projects };
@@ -40,7 +46,7 @@ impl Survey {
         }
         let (receipts, _) = receipts::read(&places::places().receipts).unwrap_or_default();
         knowledge.note_ended(&receipts);
-        Ok(Survey { proc, store, knowledge })
+        Survey { proc, store, knowledge }
     }
 
     /// Ends what dead runs of leash left behind, as far as their records prove it, and adds the receipts to the
@@ -67,6 +73,16 @@ impl Survey {
     /// The same; the processes in `also` are read in any case.
     pub(super) fn look_at(&mut self, policy: &Policy, also: &[i32]) -> (Facts, Vec<Finding>) {
         self.read_ledger();
+        self.judge(policy, also)
+    }
+
+    /// The same, with the trees that the caller has just read from the ledger.
+    pub(super) fn look_beside(&mut self, trees: &[SessionMember]) -> (Facts, Vec<Finding>) {
+        self.knowledge.leashed = trees.iter().map(Leashed::of).collect();
+        self.judge(&Policy::default(), &[])
+    }
+
+    fn judge(&self, policy: &Policy, also: &[i32]) -> (Facts, Vec<Finding>) {
         let facts = scan(&self.proc, &self.knowledge, also);
         let findings = judge(&facts, &self.knowledge, policy);
         (facts, findings)
@@ -75,9 +91,8 @@ impl Survey {
     /// Reads the ledger again for each scan, because runs begin and end.
     fn read_ledger(&mut self) {
         if let Some(store) = &self.store {
-            let records = store.list().unwrap_or_default().into_iter().filter_map(|found| found.record);
-            let here = records.filter(is_of_this_place);
-            self.knowledge.leashed = here.map(|record| Leashed::of(&record, store.locked(&record.run))).collect();
+            let trees = alive::trees_now(store).unwrap_or_default();
+            self.knowledge.leashed = trees.iter().map(Leashed::of).collect();
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The servers that do not run under leash, for `leash ps`.
 
+use leash_model::alive::SessionMember;
 use leash_model::identity::Identity;
 use leash_orphans::scan::belongings::{self, Belongings};
-use leash_orphans::{Facts, Finding, Policy};
+use leash_orphans::{Facts, Finding};
 use serde_json::{Value, json};
 
 use super::survey::Survey;
 use crate::output::escape::add;
-use crate::output::printer::{Printer, bytes, span};
+use crate::output::printer::{bytes, span};
 use crate::output::table::table;
 
 /// One server and its resources.
@@ -24,12 +25,9 @@ pub(super) struct Unleashed {
     servers: Vec<Server>,
 }
 
-/// Scans for them. Without a /proc of our own the result is empty; `ps` has already warned about that.
-pub(super) fn look(printer: Printer) -> Unleashed {
-    let Ok(mut survey) = Survey::open(printer, &[]) else {
-        return Unleashed::default();
-    };
-    let (facts, findings) = survey.look_at(&Policy::default(), &[]);
+/// Scans for them, beside the trees that run under leash.
+pub(super) fn look(mut survey: Survey, trees: &[SessionMember]) -> Unleashed {
+    let (facts, findings) = survey.look_beside(trees);
     // Only root can judge servers of other users.
     let is_ours =
         |finding: &Finding| facts.uid == 0 || facts.same(&finding.root).is_some_and(|process| process.uid == facts.uid);

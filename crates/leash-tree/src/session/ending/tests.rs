@@ -61,8 +61,8 @@ fn abandoned_members_are_swept() {
     let ended = ground.ending("red").rest().expect("the ledger is read");
     assert_eq!((ended.receipts.len(), ended.unfinished.len()), (3, 0), "{ended:?}");
     assert!(ended.receipts.iter().all(|receipt| receipt.session == "red" && receipt.ended_by == EndedBy::Sweep));
-    let left = joined(&ground.places.runtime_dir, Some(&ground.store)).expect("the ledger is read");
-    assert_eq!(left.iter().map(Joined::session).collect::<Vec<_>>(), ["blue"]);
+    let left = alive::members(&ground.places.runtime_dir, Some(&ground.store)).expect("the ledger is read");
+    assert_eq!(left.iter().map(|member| &*member.session).collect::<Vec<_>>(), ["blue"]);
     drop(other);
 }
 
@@ -71,7 +71,7 @@ fn abandoned_members_are_swept() {
 fn session_with_endless_new_members_is_given_up() {
     let ground = Ground::new();
     let newest = RefCell::new(ground.join("red"));
-    let restart = |_: &Joined| {
+    let restart = |_: &SessionMember| {
         let next = ground.join("red");
         drop(newest.replace(next));
         false

@@ -1,0 +1,153 @@
+//! Reads the members of sessions from the ledger, wherever they were started.
+
+use std::collections::{BTreeMap, HashSet};
+use std::io;
+use std::path::Path;
+
+use crate::contain::leaf::Leaf;
+use crate::ledger::book::{Book, Command, Entry, Listed, Membership};
+use crate::ledger::store::{self, Store};
+use crate::platform::identity;
+use crate::platform::proc::{Proc, Stat};
+use leash_model::alive::{MemberKind, SessionMember, TreeProcess};
+use leash_model::record::Record;
+
+/// All members, the oldest first: trees, connections, and upstream sessions that gateways have open.
+pub fn members(runtime_dir: &Path, store: Option<&Store>) -> io::Result<Vec<SessionMember>> {
+    let mut members = store.map(trees).transpose()?.unwrap_or_default();
+    members.extend(open(runtime_dir)?);
+    members.sort_by_key(|member| member.started_ms);
+    Ok(members)
+}
+
+/// Every tree in the ledger of this boot and PID namespace, as its record says.
+fn trees(store: &Store) -> io::Result<Vec<SessionMember>> {
+    let records = store.list()?.into_iter().filter_map(|found| found.record);
+    Ok(records.filter(store::is_of_this_place).map(SessionMember::from).collect())
+}
+
+/// Every connection, and every upstream session that a gateway has open.
+pub fn open(runtime_dir: &Path) -> io::Result<Vec<SessionMember>> {
+    Ok(Book::list(runtime_dir)?.into_iter().flat_map(of_book).collect())
+}
+
+/// Every tree, and whether a process of leash still looks after it.
+pub fn trees_now(store: &Store) -> io::Result<Vec<SessionMember>> {
+    let mut trees = trees(store)?;
+    trees.iter_mut().for_each(|tree| tree.abandoned = !store.locked(&tree.run));
+    Ok(trees)
+}
+
+/// Looks which processes the trees have now.
+pub fn find_processes(members: &mut [SessionMember], proc: &Proc) {
+    for member in members {
+        if let MemberKind::Tree { record, processes } = &mut member.kind {
+            *processes = processes_of(record, proc);
+        }
+    }
+}
+
+/// The connection that keeps a book, or the open sessions of the gateway that does.
+fn of_book(book: Listed) -> Vec<SessionMember> {
+    let Listed { cover, open, attended } = book;
+    let member = |member: Membership, run: String, started_ms: u64, kind: MemberKind| SessionMember {
+        session: member.session,
+        run,
+        name: member.name,
+        labels: member.labels,
+        owners: member.owners,
+        attendants: cover.process.into_iter().collect(),
+        abandoned: !attended,
+        started_ms,
+        receipts: cover.receipts.clone(),
+        kind,
+    };
+    if let Command::Connect { member: joined } = cover.command {
+        let kind = MemberKind::Connection { open: open.into_iter().next() };
+        return vec![member(joined, cover.run, cover.started_ms, kind)];
+    }
+    let upstream = |open: Entry| {
+        // A gateway numbers the entries that it opens for one of its sessions: `SESSION.N`.
+        let session = open.session.rsplit_once('.').map_or(&*open.session, |(session, _)| session).to_owned();
+        let (name, labels, owners) = (open.server.clone(), BTreeMap::new(), Vec::new());
+        let of_gateway = Membership { session, name, labels, owners };
+        member(of_gateway, open.session.clone(), open.started_ms, MemberKind::Upstream { open })
+    };
+    open.into_iter().map(upstream).collect()
+}
+
+/// The current processes of a tree: the keeper's descendants, the leaf's members, and recorded members that still live.
+fn processes_of(record: &Record, proc: &Proc) -> Vec<TreeProcess> {
+    let keeper = record.keeper.filter(|keeper| identity::is_alive(*keeper, proc));
+    let mut pids: Vec<i32> = keeper.map(|keeper| proc.descendants(keeper.pid).found).unwrap_or_default();
+    let leaf = record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok());
+    pids.extend(leaf.map(|leaf| leaf.procs().found).unwrap_or_default());
+    pids.extend(record.members.iter().filter(|id| identity::is_alive(**id, proc)).map(|id| id.pid));
+    let mut seen = HashSet::new();
+    let ours = |stat: &Stat| stat.comm == "keeper" && keeper.is_some_and(|keeper| is_ours(proc, stat.pid, keeper.pid));
+    let living = pids
+        .into_iter()
+        .filter(|pid| seen.insert(*pid))
+        .filter_map(|pid| proc.stat(pid))
+        .filter(|stat| !stat.dead() && !ours(stat));
+    let process = |stat: Stat| TreeProcess {
+        pid: stat.pid,
+        ppid: stat.ppid,
+        start: stat.start,
+        state: stat.state,
+        command: proc.command_line(stat.pid),
+        memory_bytes: proc.proportional_bytes(stat.pid),
+    };
+    living.map(process).collect()
+}
+
+/// True for the two processes of leash inside a sealed namespace. They are forks of the keeper: same program, same
+/// arguments.
+fn is_ours(proc: &Proc, pid: i32, keeper: i32) -> bool {
+    proc.argv(pid) == proc.argv(keeper)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::places::Places;
+    use leash_model::owner::Owner;
+    use testkit::Scratch;
+
+    fn entry(session: &str, started_ms: u64) -> Entry {
+        let (server, url, id) = ("web".to_owned(), "http://127.0.0.1:1/mcp".to_owned(), "id".to_owned());
+        Entry { session: session.to_owned(), server, url, id, version: None, shown: None, started_ms }
+    }
+
+    #[test]
+    fn books_have_connections_and_upstream_sessions_of_gateways() {
+        let scratch = Scratch::new();
+        let places = Places::below(&*scratch);
+        let gateway = Book::of_gateway(&places, None).expect("a book");
+        for (session, started_ms) in [("job.1", 3), ("job.2", 4), ("plain", 2)] {
+            gateway.open(&entry(session, started_ms)).expect("written");
+        }
+        let (session, name, owners) = ("red".to_owned(), "mail".to_owned(), vec![Owner::Stdin]);
+        let labels = [("team".to_owned(), "red".to_owned())].into();
+        let member = Membership { session, name, labels, owners };
+        let connection = Book::of_connection(&places, "run-1", member).expect("a book");
+        let found = members(&places.runtime_dir, None).expect("the ledger is read");
+        let shown: Vec<_> = found.iter().map(|one| (&*one.session, &*one.run, &*one.name, one.abandoned)).collect();
+        let expected = [
+            ("plain", "plain", "web", false),
+            ("job", "job.1", "web", false),
+            ("job", "job.2", "web", false),
+            ("red", "run-1", "mail", false),
+        ];
+        assert_eq!(shown, expected);
+        assert!(found[..3].iter().all(SessionMember::is_upstream) && found[3].open().is_none());
+        assert_eq!((found[3].labels.len(), &found[3].owners[..]), (1, &[Owner::Stdin][..]));
+        assert!(found.iter().all(|member| member.attendants.len() == 1 && member.receipts == places.receipts));
+
+        // The connection opens a session, and both processes die.
+        connection.open(&entry("red", 4)).expect("written");
+        drop((gateway, connection));
+        let found = members(&places.runtime_dir, None).expect("the ledger is read");
+        assert!(found.iter().all(|member| member.abandoned && member.open().is_some()), "{found:?}");
+    }
+}
