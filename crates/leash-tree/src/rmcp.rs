@@ -39,21 +39,7 @@ use leash_model::start_failure::StartFailure;
 
 /// A transport to a server whose tree belongs to a session, which ends it. Closing the transport closes the server's
 /// stdin, which begins the end of that server too.
-pub struct Transport(AsyncRwTransport<RoleClient, Receiver, Sender>);
-
-impl std::fmt::Debug for Transport {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        out.debug_struct("Transport").finish_non_exhaustive()
-    }
-}
-
-impl Transport {
-    /// Sets the longest message that is read from the server, in bytes; 16 MiB by default. Longer ones are skipped.
-    #[must_use]
-    pub fn max_message(self, bytes: usize) -> Transport {
-        Transport(self.0.with_max_line_length(bytes))
-    }
-}
+pub type Transport = AsyncRwTransport<RoleClient, Receiver, Sender>;
 
 impl Tree {
     /// The server's streams as a client transport. An error if they were taken before.
@@ -62,35 +48,21 @@ impl Tree {
     /// Outside of a tokio runtime with I/O.
     pub fn take_transport(&mut self) -> io::Result<Transport> {
         let (stdin, stdout) = self.take_async_streams()?;
-        Ok(Transport(AsyncRwTransport::new(stdout, stdin)))
-    }
-}
-
-impl ::rmcp::transport::Transport<RoleClient> for Transport {
-    type Error = io::Error;
-
-    fn send(
-        &mut self,
-        message: TxJsonRpcMessage<RoleClient>,
-    ) -> impl Future<Output = Result<(), Self::Error>> + Send + 'static {
-        self.0.send(message)
-    }
-
-    fn receive(&mut self) -> impl Future<Output = Option<RxJsonRpcMessage<RoleClient>>> + Send {
-        self.0.receive()
-    }
-
-    fn close(&mut self) -> impl Future<Output = Result<(), Self::Error>> + Send {
-        self.0.close()
+        Ok(Transport::new(stdout, stdin))
     }
 }
 
 /// A transport that owns its server. Closing it ends the whole tree and returns when the tree is gone. Dropping it ends
 /// the tree in the background, with or without a runtime.
-#[derive(Debug)]
 pub struct Child {
     transport: Transport,
     tree: Option<Tree>,
+}
+
+impl std::fmt::Debug for Child {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        out.debug_struct("Child").field("tree", &self.tree).finish_non_exhaustive()
+    }
 }
 
 impl Child {
