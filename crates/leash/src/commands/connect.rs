@@ -3,14 +3,14 @@
 use std::env;
 
 use leash_connect::{ConnectError, ConnectSettings, Ended, TransportChoice};
-use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_tree::platform::command;
 use leash_tree::tree::supervisor::FirstLook;
 use leash_upstream::address::{self, UpstreamError};
 
-use super::{run, serve};
-use crate::args::{Connect, Pair, SessionName, Transport};
+use super::run::{self, Refused, refuse};
+use super::serve;
+use crate::args::{Connect, Pair, Transport};
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
 
@@ -23,10 +23,7 @@ pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook)
     let printer = Printer::new(args.verbose);
     let settings = match settings(args, printer) {
         Ok(settings) => ConnectSettings { shown, ..settings },
-        Err(Refused { text, hint }) => {
-            printer.error_text(text, Some(&hint));
-            return exit_code::USAGE;
-        }
+        Err(refused) => return refused.report(printer),
     };
     match leash_connect::connect(settings, first) {
         Ok(ended) => code(&ended),
@@ -37,26 +34,10 @@ pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook)
     }
 }
 
-/// A problem with the command line, and the hint.
-struct Refused {
-    text: String,
-    hint: String,
-}
-
-fn refuse(text: impl Into<String>, hint: impl Into<String>) -> Refused {
-    Refused { text: text.into(), hint: hint.into() }
-}
-
 /// Converts the command line.
 fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, Refused> {
-    if args.labels.len() > limits::LABELS {
-        let text = format!("{} labels are too many, {} are allowed", args.labels.len(), limits::LABELS);
-        return Err(refuse(text, "labels are for listings; put data elsewhere"));
-    }
-    let owners = run::owners(&args.owners)
-        .map_err(|text| refuse(text, "leave --owner out to be owned by the parent process"))?;
-    let session = args.session.as_ref().map(SessionName::resolve).transpose();
-    let session = session.map_err(|unresolved| refuse(unresolved.text, unresolved.hint))?;
+    let (owners, session) =
+        run::terms((&args.owners, &args.labels), args.session.as_ref(), args.session_env.as_deref(), printer)?;
     let headers = headers(&args)?;
     // The keeper gets the values through its own pipe; its environment would show them to every process of the user.
     command::withhold(args.header_env.iter().map(|header| &header.value).chain(&args.bearer_env));
@@ -69,7 +50,6 @@ fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, Refused>
         let hint = hint(&error);
         refuse(error.to_string(), hint)
     })?;
-    let session = session.or_else(|| run::session_of(args.session_env.as_deref()?, printer));
     Ok(ConnectSettings {
         upstream,
         shown: None,

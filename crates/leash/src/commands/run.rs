@@ -11,31 +11,17 @@ use leash_tree::contain::caps::Caps;
 use leash_tree::tree::Spec;
 use leash_tree::tree::supervisor::{self, FirstLook};
 
-use crate::args::{Owner, Run, SessionName};
+use crate::args::{Owner, Pair, Run, SessionName};
 use crate::output::message;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
 
 pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
-    if args.labels.len() > limits::LABELS {
-        let text = format!("{} labels are too many, {} are allowed", args.labels.len(), limits::LABELS);
-        printer.error_text(text, Some("labels are for listings; put data elsewhere"));
-        return exit_code::USAGE;
-    }
-    let owners = match owners(&args.owners) {
-        Ok(owners) => owners,
-        Err(text) => {
-            printer.error_text(text, Some("leave --owner out to be owned by the parent process"));
-            return exit_code::USAGE;
-        }
-    };
-    let session = match args.session.as_ref().map(SessionName::resolve).transpose() {
-        Ok(session) => session.or_else(|| session_of(args.session_env.as_deref()?, printer)),
-        Err(unresolved) => {
-            printer.error_text(unresolved.text, Some(&unresolved.hint));
-            return exit_code::USAGE;
-        }
+    let common = terms((&args.owners, &args.labels), args.session.as_ref(), args.session_env.as_deref(), printer);
+    let (owners, session) = match common {
+        Ok(common) => common,
+        Err(refused) => return refused.report(printer),
     };
     let spec = spec(args, owners, session);
     match supervisor::supervise(&spec, &places::places(), first, &mut |event| message::tell(printer, &event)) {
@@ -47,9 +33,44 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
     }
 }
 
+/// A problem with the command line, and the hint.
+pub(super) struct Refused {
+    text: String,
+    hint: String,
+}
+
+pub(super) fn refuse(text: impl Into<String>, hint: impl Into<String>) -> Refused {
+    Refused { text: text.into(), hint: hint.into() }
+}
+
+impl Refused {
+    /// Prints the problem. Returns the exit code.
+    pub(super) fn report(&self, printer: Printer) -> u8 {
+        printer.error_text(&self.text, Some(&self.hint));
+        exit_code::USAGE
+    }
+}
+
+/// Checks the options that `run` and `connect` have in common. Returns the owners and the session to join.
+pub(super) fn terms(
+    (owners, labels): (&[Owner], &[Pair]),
+    session: Option<&SessionName>,
+    session_env: Option<&str>,
+    printer: Printer,
+) -> Result<(Vec<OwnerWish>, Option<String>), Refused> {
+    if labels.len() > limits::LABELS {
+        let text = format!("{} labels are too many, {} are allowed", labels.len(), limits::LABELS);
+        return Err(refuse(text, "labels are for listings; put data elsewhere"));
+    }
+    let owners = wishes(owners).map_err(|text| refuse(text, "leave --owner out to be owned by the parent process"))?;
+    let session = session.map(SessionName::resolve).transpose();
+    let session = session.map_err(|unresolved| refuse(unresolved.text, unresolved.hint))?;
+    Ok((owners, session.or_else(|| session_of(session_env?, printer))))
+}
+
 /// The session that a variable names. A client that does not set it, or sets it to something else, must still get its
 /// server.
-pub(super) fn session_of(variable: &str, printer: Printer) -> Option<String> {
+fn session_of(variable: &str, printer: Printer) -> Option<String> {
     let value = env::var(variable).ok().filter(|value| !value.is_empty())?;
     match leash_model::id::check_session(&value) {
         Ok(()) => Some(value),
@@ -61,7 +82,7 @@ pub(super) fn session_of(variable: &str, printer: Printer) -> Option<String> {
 }
 
 /// Converts the owners from the command line.
-pub(super) fn owners(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
+fn wishes(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
     if typed.is_empty() {
         return Ok(OwnerWish::DEFAULT.to_vec());
     }
