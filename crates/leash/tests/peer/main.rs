@@ -10,9 +10,9 @@ use std::process::Command;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use leash_tree::owner::peer::Holders;
 use leash_tree::owner::peer::resolver::Resolver;
 use leash_tree::owner::peer::watch::Watchers;
+use leash_tree::owner::peer::{Holders, Lookup, PeerSocket};
 use leash_tree::platform::identity::Held;
 use testkit::scene::Scene;
 use testkit::tcp_client::Client;
@@ -32,6 +32,7 @@ fn me() -> Who {
 /// The parts of a gateway that deal with owners.
 struct Gateway {
     listener: TcpListener,
+    lookup: Lookup,
     resolver: Resolver,
     watchers: Watchers,
 }
@@ -40,17 +41,28 @@ struct Gateway {
 struct Accepted {
     peer: SocketAddr,
     local: SocketAddr,
+    /// `None` if the client closed it before it was accepted.
+    socket: Option<PeerSocket>,
     _stream: TcpStream,
 }
 
 impl Gateway {
     async fn accept(&self) -> Accepted {
         let (stream, peer) = soon("a connection", self.listener.accept()).await.expect("cannot accept");
-        Accepted { peer, local: stream.local_addr().expect("it has an address"), _stream: stream }
+        let local = stream.local_addr().expect("it has an address");
+        let socket = self.lookup.socket(peer, local).expect("the kernel answers");
+        Accepted { peer, local, socket, _stream: stream }
     }
 
     async fn owners(&self, accepted: &Accepted) -> Holders {
-        soon("the owners", self.resolver.owners(accepted.peer, accepted.local)).await
+        match self.ask(accepted) {
+            Some(owners) => soon("the owners", owners).await,
+            None => Holders::Nobody,
+        }
+    }
+
+    fn ask(&self, accepted: &Accepted) -> Option<impl Future<Output = Holders> + use<>> {
+        Some(self.resolver.owners_of(accepted.peer, accepted.local, accepted.socket?))
     }
 
     /// The owners of the next connection.
@@ -89,7 +101,8 @@ fn with_gateway(listen: &str, case: impl AsyncFnOnce(&Gateway)) -> bool {
             return false;
         };
         let tracker = TaskTracker::new();
-        let gateway = Gateway { listener, resolver: Resolver::start(&tracker), watchers: Watchers::new(&tracker) };
+        let (resolver, watchers) = (Resolver::start(&tracker), Watchers::new(&tracker));
+        let gateway = Gateway { listener, lookup: Lookup::open(), resolver, watchers };
         case(&gateway).await;
         drop(gateway);
         tracker.close();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leash_tree::owner::peer::{Holders, Why};
+use leash_tree::owner::peer::{Holders, PeerSocket, Why};
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::tcp_client::Client;
@@ -108,7 +108,7 @@ fn a_client_that_is_gone_before_the_search() {
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
         let mut client = gateway.client(&scene, "127.0.0.1", &[]);
         let accepted = gateway.accept().await;
-        let owners = gateway.resolver.owners(accepted.peer, accepted.local);
+        let owners = gateway.ask(&accepted).expect("its socket is known");
         client.kill();
         let owners = soon("the owners", owners).await;
         assert!(matches!(owners, Holders::Nobody), "{owners:?}");
@@ -143,7 +143,7 @@ fn a_burst_of_one_client_is_held_once() {
         let client = soon("the client", starting).await.expect("the client starts");
         // All of them are requested before the search runs.
         let waiting: Vec<_> =
-            accepted.iter().map(|accepted| gateway.resolver.owners(accepted.peer, accepted.local)).collect();
+            accepted.iter().map(|accepted| gateway.ask(accepted).expect("its socket is known")).collect();
         let mut all = Vec::new();
         for owners in waiting {
             all.push(soon("the owners", owners).await);
@@ -188,7 +188,7 @@ fn our_own_connection_has_no_known_owner() {
 fn a_client_elsewhere_is_remote() {
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
         let (peer, local) = ("192.0.2.1:40000".parse().unwrap(), "192.0.2.2:5327".parse().unwrap());
-        let owners = gateway.resolver.owners(peer, local).await;
+        let owners = gateway.resolver.owners_of(peer, local, PeerSocket { inode: 7, uid: 0 }).await;
         assert!(matches!(owners, Holders::Unknown(Why::Remote)), "{owners:?}");
     });
 }

@@ -1,12 +1,10 @@
 //! Finds the owners of accepted connections, for a gateway on one thread. It asks for the socket at once. It searches
 //! for the processes on a blocking thread, with one search at a time for all waiting requests.
 
-use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
@@ -14,7 +12,7 @@ use super::hints::Hints;
 use super::holders::{Holders, Why, holders_of, is_ours};
 use super::reserve::Reserve;
 use super::sock_diag::{Asked, Lookup};
-use super::{Ends, PeerSocket, is_local, table};
+use super::{Ends, PeerSocket, is_local};
 use crate::blocking;
 use crate::platform::proc::Proc;
 use leash_model::limits;
@@ -37,8 +35,7 @@ struct Request {
 #[derive(Clone, Copy)]
 struct Question {
     ends: Ends,
-    /// `None` if netlink gave no answer, so the tables must be read.
-    socket: Option<PeerSocket>,
+    socket: PeerSocket,
 }
 
 impl Resolver {
@@ -52,33 +49,18 @@ impl Resolver {
         Resolver { lookup: Rc::new(Lookup::open()), requests }
     }
 
-    /// The processes that hold the client's end of an accepted connection. Call it right after accepting: it asks for
-    /// the socket before it returns, because a client may be gone soon.
+    /// The processes that hold `socket`, the client's end of an accepted connection. Returns [`Holders::Nobody`] if
+    /// another connection has the two addresses by now. It may be asked again when the owners are gone, because another
+    /// process may have inherited the socket.
     ///
     /// Dropping the future withdraws the request.
-    pub fn owners(&self, peer: SocketAddr, local: SocketAddr) -> impl Future<Output = Holders> + use<> {
-        self.search(peer, local, None)
-    }
-
-    /// The same as [`Resolver::owners`] for a connection whose client had `socket`. Returns [`Holders::Nobody`] if
-    /// another connection has the two addresses by now. For asking again when the owners are gone, because another
-    /// process may have inherited the socket.
     pub fn owners_of(
         &self,
         peer: SocketAddr,
         local: SocketAddr,
         socket: PeerSocket,
     ) -> impl Future<Output = Holders> + use<> {
-        self.search(peer, local, Some(socket))
-    }
-
-    fn search(
-        &self,
-        peer: SocketAddr,
-        local: SocketAddr,
-        known: Option<PeerSocket>,
-    ) -> impl Future<Output = Holders> + use<> {
-        let asked = self.ask(peer, local, known);
+        let asked = self.ask(peer, local, socket);
         async move {
             match asked {
                 Ok(at_once) => at_once,
@@ -92,21 +74,18 @@ impl Resolver {
         &self,
         peer: SocketAddr,
         local: SocketAddr,
-        known: Option<PeerSocket>,
+        socket: PeerSocket,
     ) -> Result<Holders, oneshot::Receiver<Holders>> {
         if !is_local(&peer, &local) {
             return Ok(Holders::Unknown(Why::Remote));
         }
         let ends = Ends::of_client(peer, local);
-        let socket = match self.lookup.ask(ends) {
+        match self.lookup.ask(ends) {
             Asked::Absent | Asked::Found(PeerSocket { inode: 0, .. }) => return Ok(Holders::Nobody),
-            Asked::Found(socket) if known.is_some_and(|known| known.inode != socket.inode) => {
-                return Ok(Holders::Nobody);
-            }
-            Asked::Found(socket) => Some(socket),
-            // Search for the known socket, even if another connection has the addresses by now.
-            Asked::NoAnswer => known,
-        };
+            Asked::Found(now) if now.inode != socket.inode => return Ok(Holders::Nobody),
+            // Without an answer, search for the socket even if another connection has the addresses by now.
+            Asked::Found(_) | Asked::NoAnswer => {}
+        }
         let (answer, later) = oneshot::channel();
         // If the task is gone, it has dropped the queue and with it `answer`, so `later` returns an error.
         let _ = self.requests.send(Request { question: Question { ends, socket }, answer, hidden: 0 });
@@ -158,10 +137,9 @@ async fn serve(
 /// own user may not read its descriptors. Next it gives up its table of descriptors, and then closes them one by one.
 /// All this time its sockets are open.
 fn may_be_closing(question: &Question, holders: &Holders) -> bool {
-    let is_of_our_user = || question.socket.is_some_and(|socket| socket.uid == rustix::process::geteuid().as_raw());
     match holders {
         Holders::Unknown(Why::Hidden) => true,
-        Holders::Unknown(Why::NotPermitted) => is_of_our_user(),
+        Holders::Unknown(Why::NotPermitted) => question.socket.uid == rustix::process::geteuid().as_raw(),
         _ => false,
     }
 }
@@ -202,55 +180,34 @@ impl Searcher {
     }
 
     fn search(&mut self, questions: &[Question]) -> Vec<Holders> {
-        let known = self.proc.ok_or(Why::NoProc).and_then(|proc| Ok((proc, sockets(questions)?)));
-        let (proc, sockets) = match known {
-            Ok(known) => known,
-            Err(why) => return vec![Holders::Unknown(why); questions.len()],
-        };
+        let Some(proc) = self.proc else { return vec![Holders::Unknown(Why::NoProc); questions.len()] };
+        let sockets: Vec<PeerSocket> = questions.iter().map(|question| question.socket).collect();
         let mut answers = holders_of(&proc, &sockets, &mut self.hints);
-        self.look_twice(&proc, questions, &sockets, &mut answers);
+        self.look_twice(&proc, questions, &mut answers);
         answers
     }
 
     /// Searches again for sockets that no process has according to /proc but that the kernel still knows. Either a
     /// process passed the socket on during the search, or a process that we can't see holds it.
-    fn look_twice(&mut self, proc: &Proc, questions: &[Question], sockets: &[PeerSocket], answers: &mut [Holders]) {
+    fn look_twice(&mut self, proc: &Proc, questions: &[Question], answers: &mut [Holders]) {
         let is_held = |at: &usize| {
-            let Question { ends, .. } = questions[*at];
+            let Question { ends, socket } = questions[*at];
             matches!(answers[*at], Holders::Nobody)
-                && sockets[*at].inode != 0
-                && matches!(self.lookup.socket(ends.from, ends.to), Ok(Some(now)) if now == sockets[*at])
+                && socket.inode != 0
+                && matches!(self.lookup.socket(ends.from, ends.to), Ok(Some(now)) if now == socket)
         };
         let doubtful: Vec<usize> = (0..answers.len()).filter(is_held).collect();
         if doubtful.is_empty() {
             return;
         }
-        let again: Vec<PeerSocket> = doubtful.iter().map(|&at| sockets[at]).collect();
+        let again: Vec<PeerSocket> = doubtful.iter().map(|&at| questions[at].socket).collect();
         for (at, holders) in doubtful.into_iter().zip(holders_of(proc, &again, &mut self.hints)) {
             answers[at] = match holders {
-                Holders::Nobody if is_ours(sockets[at]) => Holders::Unknown(Why::Ourselves),
+                Holders::Nobody if is_ours(questions[at].socket) => Holders::Unknown(Why::Ourselves),
                 Holders::Nobody => Holders::Unknown(Why::Hidden),
                 holders => holders,
             };
         }
-    }
-}
-
-/// The sockets of the requests. Those without an answer from netlink are read from the tables. A missing socket has
-/// inode 0.
-fn sockets(questions: &[Question]) -> Result<Vec<PeerSocket>, Why> {
-    const GONE: PeerSocket = PeerSocket { inode: 0, uid: 0 };
-    let open: Vec<Ends> = questions.iter().filter(|asked| asked.socket.is_none()).map(|asked| asked.ends).collect();
-    let found = if open.is_empty() { Vec::new() } else { table::find(&open).map_err(|error| unreadable(&error))? };
-    let mut found = found.into_iter();
-    let socket = |asked: &Question| asked.socket.or_else(|| found.next().flatten()).unwrap_or(GONE);
-    Ok(questions.iter().map(socket).collect())
-}
-
-fn unreadable(error: &io::Error) -> Why {
-    match Errno::from_io_error(error) {
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Why::OutOfDescriptors,
-        _ => Why::NoProc,
     }
 }
 
@@ -259,10 +216,6 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
 
     use super::*;
-
-    fn question(peer: SocketAddr, local: SocketAddr) -> Question {
-        Question { ends: Ends::of_client(peer, local), socket: None }
-    }
 
     /// Another connection has the two addresses by now. Its holder does not hold the first connection's socket.
     #[tokio::test(flavor = "local")]
@@ -282,13 +235,13 @@ mod tests {
     #[test]
     fn a_process_that_may_be_closing_its_sockets_is_asked_for_again() {
         let ours = rustix::process::geteuid().as_raw();
-        let of = |uid| Question { socket: Some(PeerSocket { inode: 7, uid }), ..question(at(1), at(2)) };
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let of = |uid| Question { ends: Ends::of_client(at(1), at(2)), socket: PeerSocket { inode: 7, uid } };
         for (question, holders, again) in [
             (of(ours), Holders::Unknown(Why::Hidden), true),
             (of(ours + 1), Holders::Unknown(Why::Hidden), true),
             (of(ours), Holders::Unknown(Why::NotPermitted), true),
             (of(ours + 1), Holders::Unknown(Why::NotPermitted), false),
-            (question(at(1), at(2)), Holders::Unknown(Why::NotPermitted), false),
             (of(ours), Holders::Unknown(Why::Ourselves), false),
             (of(ours), Holders::Nobody, false),
         ] {
@@ -296,21 +249,15 @@ mod tests {
         }
     }
 
-    fn at(port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], port))
-    }
-
-    /// Without netlink the tables name the socket. It is our own, so it is held, but by no other process.
+    /// A socket of our own is held, but by no other process. A closed one is held by none.
     #[test]
-    fn sockets_unknown_to_netlink_are_read_from_the_tables() {
+    fn our_own_socket_is_told_from_a_closed_one() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, peer) = listener.accept().unwrap();
-        let local = server.local_addr().unwrap();
-        let inode = rustix::fs::fstat(&client).unwrap().st_ino;
-        let questions = [question(peer, "127.0.0.1:1".parse().unwrap()), question(peer, local)];
-        let found: Vec<u64> = sockets(&questions).unwrap().iter().map(|socket| socket.inode).collect();
-        assert_eq!(found, [0, inode]);
+        let ends = Ends::of_client(peer, server.local_addr().unwrap());
+        let (inode, uid) = (rustix::fs::fstat(&client).unwrap().st_ino, rustix::process::geteuid().as_raw());
+        let questions = [0, inode].map(|inode| Question { ends, socket: PeerSocket { inode, uid } });
         let answers = Searcher::new().answer(&questions);
         assert!(matches!(answers[..], [Holders::Nobody, Holders::Unknown(Why::Ourselves)]), "{answers:?}");
     }

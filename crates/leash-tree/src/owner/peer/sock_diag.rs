@@ -72,7 +72,7 @@ impl Lookup {
         match self.ask(ends) {
             Asked::Found(socket) => Ok(Some(socket)),
             Asked::Absent => Ok(None),
-            Asked::NoAnswer => table::find(&[ends]).map(|found| found[0]),
+            Asked::NoAnswer => table::find(ends),
         }
     }
 
@@ -81,7 +81,7 @@ impl Lookup {
         let own = Ends::of_client(peer, local).reversed();
         match self.exact(own) {
             Ok(found) => found.is_some(),
-            Err(_) => table::find(&[own]).map_or(true, |found| found[0].is_some()),
+            Err(_) => table::find(own).map_or(true, |found| found.is_some()),
         }
     }
 

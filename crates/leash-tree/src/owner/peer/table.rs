@@ -1,7 +1,6 @@
 //! Reads the same facts from `/proc/net/tcp` and `tcp6`, if netlink is refused. They have one line for every connection
 //! of the machine.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -28,50 +27,28 @@ pub struct Entry {
     pub inode: u64,
 }
 
-/// Finds the sockets with these ends, all in one pass.
-pub(super) fn find(ends: &[Ends]) -> Result<Vec<Option<PeerSocket>>, io::Error> {
-    let mut search = Search::new(ends);
+/// Finds the socket with these ends.
+pub(super) fn find(ends: Ends) -> io::Result<Option<PeerSocket>> {
+    let mut found = None;
     for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
         match File::open(path) {
-            Ok(file) => search.read(BufReader::with_capacity(1 << 16, file))?,
+            Ok(file) => found = search(BufReader::with_capacity(1 << 16, file), ends)?.or(found),
             // A kernel without IPv6 has no second table.
             Err(error) if error.kind() == ErrorKind::NotFound && path.ends_with('6') => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(search.into_found(ends))
+    Ok(found)
 }
 
-struct Search {
-    found: HashMap<(SocketAddr, SocketAddr), Option<PeerSocket>>,
-}
-
-impl Search {
-    fn new(ends: &[Ends]) -> Search {
-        Search { found: ends.iter().map(|ends| ((ends.from, ends.to), None)).collect() }
+fn search(mut table: impl BufRead, ends: Ends) -> io::Result<Option<PeerSocket>> {
+    let (mut line, mut found) = (String::with_capacity(256), None);
+    while table.read_line(&mut line)? > 0 {
+        let entry = entry(&line).filter(|entry| !entry.listens && (entry.local, entry.remote) == (ends.from, ends.to));
+        found = entry.map(|entry| PeerSocket { inode: entry.inode, uid: entry.uid }).or(found);
+        line.clear();
     }
-
-    fn read(&mut self, mut table: impl BufRead) -> Result<(), io::Error> {
-        let mut line = String::with_capacity(256);
-        while table.read_line(&mut line)? > 0 {
-            if let Some((ends, socket)) = parse(&line)
-                && let Some(found) = self.found.get_mut(&ends)
-            {
-                *found = Some(socket);
-            }
-            line.clear();
-        }
-        Ok(())
-    }
-
-    fn into_found(self, ends: &[Ends]) -> Vec<Option<PeerSocket>> {
-        ends.iter().map(|ends| self.found.get(&(ends.from, ends.to)).copied().flatten()).collect()
-    }
-}
-
-fn parse(line: &str) -> Option<((SocketAddr, SocketAddr), PeerSocket)> {
-    let Entry { local, remote, uid, inode, .. } = entry(line).filter(|entry| !entry.listens)?;
-    Some(((local, remote), PeerSocket { inode, uid }))
+    Ok(found)
 }
 
 /// Reads `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the
@@ -126,12 +103,9 @@ mod tests {
 ";
 
     fn check(peer: &str, local: &str, expected: Option<(u64, u32)>) {
-        let ends = [Ends::of_client(peer.parse().unwrap(), local.parse().unwrap())];
-        let mut search = Search::new(&ends);
-        search.read(TCP.as_bytes()).unwrap();
-        search.read(TCP6.as_bytes()).unwrap();
-        let found = search.into_found(&ends)[0].map(|socket| (socket.inode, socket.uid));
-        assert_eq!(found, expected, "{peer} -> {local}");
+        let ends = Ends::of_client(peer.parse().unwrap(), local.parse().unwrap());
+        let [v4, v6] = [TCP, TCP6].map(|table| search(table.as_bytes(), ends).unwrap());
+        assert_eq!(v6.or(v4).map(|socket| (socket.inode, socket.uid)), expected, "{peer} -> {local}");
     }
 
     #[test]
@@ -157,16 +131,5 @@ mod tests {
     fn listener_and_unknown_connection_are_not_found() {
         check("127.0.0.1:5327", "0.0.0.0:0", None);
         check("127.0.0.1:60080", "127.0.0.1:5328", None);
-    }
-
-    #[test]
-    fn one_pass_finds_several_sockets() {
-        let ends = ["127.0.0.1:60080", "127.0.0.1:1", "127.0.0.1:60088"]
-            .map(|peer| Ends::of_client(peer.parse().unwrap(), "127.0.0.1:5327".parse().unwrap()));
-        let mut search = Search::new(&ends);
-        search.read(TCP.as_bytes()).unwrap();
-        search.read(TCP6.as_bytes()).unwrap();
-        let inodes: Vec<_> = search.into_found(&ends).iter().map(|found| found.map(|socket| socket.inode)).collect();
-        assert_eq!(inodes, [Some(16384644), None, Some(16384646)]);
     }
 }
