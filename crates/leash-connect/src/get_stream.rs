@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use hyper::Method;
+
 use crate::connection::Connection;
 use crate::event_stream::EventStream;
 use crate::http::HttpRequest;
@@ -50,7 +52,7 @@ enum StreamRefusal {
 
 fn judge(refusal: &Refusal, has_id: bool) -> StreamRefusal {
     match refusal.status.as_u16() {
-        _ if has_id && refusal.forgets_session() => StreamRefusal::SessionLost,
+        _ if has_id && refusal.lost(&Method::GET).is_some() => StreamRefusal::SessionLost,
         408 | 425 | 429 | 500 | 502..=599 => StreamRefusal::Later,
         _ => StreamRefusal::Never,
     }
@@ -66,8 +68,9 @@ mod tests {
     fn refusal_has_its_meaning() {
         for (status, body, has_id, expected) in [
             (405, "", true, StreamRefusal::Never),
-            (404, "", true, StreamRefusal::SessionLost),
-            (404, "", false, StreamRefusal::Never),
+            (404, "Session not found", true, StreamRefusal::SessionLost),
+            (404, "Session not found", false, StreamRefusal::Never),
+            (404, "", true, StreamRefusal::Never),
             (400, "No valid session ID", true, StreamRefusal::SessionLost),
             (400, "?", true, StreamRefusal::Never),
             (401, "", true, StreamRefusal::Never),

@@ -13,7 +13,7 @@ use crate::notices::Warning;
 use crate::receive::receive;
 use crate::response::{RequestFailure, ResponseKind};
 use crate::upstream_sessions::UpstreamSession;
-use leash_protocol::headers::{SESSION_ID, valid_session_id};
+use leash_protocol::headers::opened_session;
 use leash_upstream::client::UpstreamError;
 use leash_upstream::delete::Ticket;
 
@@ -73,8 +73,7 @@ fn post(connection: &Rc<Connection>, request: HttpRequest) -> oneshot::Receiver<
 
 /// Handles the head of the response to `initialize`, with the id of the session that the upstream opened.
 fn accepted(connection: &Rc<Connection>, answer: &HttpResponse, awaited: bool) {
-    let id = answer.response.headers().get(SESSION_ID).and_then(|id| id.to_str().ok());
-    let session = id.filter(|id| valid_session_id(id)).map(|id| {
+    let session = opened_session(answer.response.headers()).map(|id| {
         let (url, headers) = (answer.from.clone(), connection.base_headers());
         let ticket = Ticket { url, session_id: id.to_owned(), version: None, headers };
         (connection.sessions.borrow_mut().add(UpstreamSession::WithId(ticket)), id.to_owned())

@@ -1,14 +1,14 @@
 //! Classifies the upstream's responses and writes the error messages for the host. Pure.
 
 use bytes::Bytes;
-use hyper::StatusCode;
-use hyper::header::{CONTENT_TYPE, HeaderMap};
+use hyper::{HeaderMap, Method, StatusCode};
 
 use crate::message::PendingRequest;
 use leash_model::limits;
-use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
+use leash_protocol::envelope::{Envelope, Kind, Message, codes, error_body};
+use leash_protocol::headers::is_event_stream;
 use leash_upstream::client::UpstreamError;
-use leash_upstream::delete::says_unknown;
+use leash_upstream::lost::{Lost, lost};
 
 /// The kind of a response, from its head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +25,11 @@ impl ResponseKind {
     /// Classifies a response by its status and content type.
     pub(crate) fn of(status: StatusCode, headers: &HeaderMap) -> ResponseKind {
         match status.is_success() {
-            true if is_stream(headers) => ResponseKind::Stream,
+            true if is_event_stream(headers) => ResponseKind::Stream,
             true => ResponseKind::Whole,
             false => ResponseKind::Refused,
         }
     }
-}
-
-/// True if a body is an event stream.
-pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
-    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().is_some_and(|essence| essence.trim().eq_ignore_ascii_case("text/event-stream"))
 }
 
 /// A response whose status is not a success.
@@ -47,25 +41,20 @@ pub(crate) struct Refusal {
 }
 
 impl Refusal {
-    /// True if the server says that it no longer knows the session. The standard is 404; older servers respond 400 with
-    /// a text.
-    pub(crate) fn forgets_session(&self) -> bool {
-        let unknown_method = self.error().is_some_and(|(_, code)| code == codes::METHOD_NOT_FOUND);
-        (self.status == StatusCode::NOT_FOUND && !unknown_method)
-            || (self.status == StatusCode::BAD_REQUEST && says_unknown(&self.body))
+    /// Decides whether the server has lost the session of the request, which had this method.
+    pub(crate) fn lost(&self, method: &Method) -> Option<Lost> {
+        lost(method, self.status, &self.body)
     }
 
     /// True if the server may speak HTTP+SSE. A GET will show it.
     pub(crate) fn may_be_http_sse(&self) -> bool {
         let status = matches!(self.status.as_u16(), 400 | 404 | 405);
-        status && !self.error().is_some_and(|(_, code)| is_modern(self.status, code))
+        status && !self.error_code().is_some_and(|code| is_modern(self.status, code))
     }
 
-    /// The id and the code of the JSON-RPC error in its body.
-    fn error(&self) -> Option<(Option<IdKey>, i64)> {
-        let message = Message::read(&self.body).ok()?;
-        let envelope = error_in(&message)?;
-        Some((envelope.key(), envelope.error_code()?))
+    /// The code of the JSON-RPC error in its body.
+    fn error_code(&self) -> Option<i64> {
+        error_in(&Message::read(&self.body).ok()?)?.error_code()
     }
 
     /// Returns the line that answers a refused request: the upstream's own error, if there is one.

@@ -7,7 +7,6 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinHandle;
 
 use crate::connection::{Connection, Parts};
@@ -33,6 +32,7 @@ use leash_tree::tree::supervisor::{self, FirstLook};
 use leash_upstream::client::Client;
 use leash_upstream::keeper::terms::Terms;
 use leash_upstream::notice::Notice;
+use leash_upstream::runtime::runtime;
 use leash_upstream::sweep::{self, Known};
 use leash_upstream::{delete, keeper};
 
@@ -43,9 +43,7 @@ pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<Ended, Con
     linux::survive_file_size_limit();
     let proc = Proc::own().ok();
     let watches = owner::find(&settings.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
-    // Not a `LocalSet`: its runtime sees it as one task, and waking a task inside it costs a system call.
-    let options = LocalOptions::default();
-    let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ConnectError::Start)?;
+    let runtime = runtime().map_err(ConnectError::Start)?;
     let over = runtime.block_on(async {
         let events = |watches| ProcessEvents::watch(watches, signals).map_err(ConnectError::Start);
         let driver = Driver::begin(settings, watches, events)?;

@@ -2,6 +2,8 @@
 
 use std::rc::Rc;
 
+use hyper::Method;
+
 use crate::connection::Connection;
 use crate::exchange::{Exchange, Outcome};
 use crate::machine::{Event, UpstreamTransport};
@@ -82,7 +84,9 @@ pub(crate) async fn run(connection: &Rc<Connection>, exchange: &Rc<Exchange>) ->
 fn failed(connection: &Rc<Connection>, exchange: &Exchange, failure: RequestFailure) -> Outcome {
     let in_session = exchange.message.era == Era::Legacy && connection.life().has_session_id();
     match &failure {
-        RequestFailure::Refused(refusal) if in_session && refusal.forgets_session() => Outcome::SessionLost(failure),
+        RequestFailure::Refused(refusal) if in_session && refusal.lost(&Method::POST).is_some() => {
+            Outcome::SessionLost(failure)
+        }
         _ => Outcome::Failed(failure),
     }
 }

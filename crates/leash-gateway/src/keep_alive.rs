@@ -1,16 +1,66 @@
-//! Decides when leash pings a listening client, and what its silence means. Pure.
+//! The pings to a client that listens: when leash sends them, and what the client's silence means.
 
-use crate::config::KeepAlive;
+use std::cell::Cell;
+
+use crate::config::{KeepAlive, Policy};
+use leash_protocol::envelope::{Envelope, Kind};
+
+/// The prefix of ping ids, as JSON. After it comes the session's id, which makes a collision with a server's own ids
+/// impossible.
+const PREFIX: &str = "\"leash-ping-";
+
+/// The pings of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Pings {
+    sent: Cell<u64>,
+    /// The number of unanswered pings in a row.
+    unanswered: Cell<u32>,
+    /// The client has answered a ping.
+    answers: Cell<bool>,
+    /// One of the session's streams sends the pings.
+    pub(crate) taken: Cell<bool>,
+}
+
+impl Pings {
+    /// The action when a ping is due. `owned`: leash knows a living process of the client.
+    pub(crate) fn due(&self, policy: &Policy, owned: bool) -> Due {
+        let known = Known { unanswered: self.unanswered.get(), answers: self.answers.get(), owned };
+        due(policy.keep_alive, policy.keep_alive_failures, known)
+    }
+
+    /// Returns the next ping and counts it as unanswered.
+    pub(crate) fn next(&self, session: &str) -> String {
+        self.unanswered.set(self.unanswered.get() + 1);
+        self.sent.set(self.sent.get() + 1);
+        format!(r#"{{"jsonrpc":"2.0","id":{PREFIX}{session}-{}","method":"ping"}}"#, self.sent.get())
+    }
+
+    /// Records that the client has shown that it is alive.
+    pub(crate) fn heard(&self) {
+        self.unanswered.set(0);
+    }
+
+    /// Records that the client answered a ping.
+    pub(crate) fn answered(&self) {
+        self.heard();
+        self.answers.set(true);
+    }
+}
+
+/// True if an envelope answers one of leash's own pings.
+pub(crate) fn answers_ping(envelope: &Envelope<'_>) -> bool {
+    envelope.kind == Kind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PREFIX))
+}
 
 /// The facts about a client when the next ping is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+struct Known {
     /// Pings in a row that the client did not answer.
-    pub(crate) unanswered: u32,
+    unanswered: u32,
     /// The client has answered a ping before, in this session.
-    pub(crate) answers: bool,
+    answers: bool,
     /// leash knows a living process of the client.
-    pub(crate) owned: bool,
+    owned: bool,
 }
 
 /// The action when a ping is due.
@@ -28,7 +78,7 @@ pub(crate) enum Due {
 
 /// Decides the action. By default, silence counts only if the client has answered a ping before, and it only closes the
 /// stream.
-pub(crate) fn due(keep_alive: KeepAlive, most: u32, known: Known) -> Due {
+fn due(keep_alive: KeepAlive, most: u32, known: Known) -> Due {
     let silent = known.unanswered >= most.max(1);
     match keep_alive {
         KeepAlive::Never => Due::Nothing,

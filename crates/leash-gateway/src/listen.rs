@@ -25,30 +25,39 @@ use leash_model::limits;
 
 /// Accepts clients until told to stop.
 pub(crate) async fn accept(jobs: Rc<Jobs>, listener: TcpListener, stop: CancellationToken) {
+    let begin = |(stream, peer): (TcpStream, SocketAddr)| {
+        let Ok(local) = stream.local_addr() else { return };
+        let connection = Rc::new(Connection::new(peer, local));
+        // Looks the client's user up now: if the client leaves after its request, the kernel no longer knows the user.
+        connection.look(&jobs.gateway.lookup);
+        jobs.gateway.tasks.spawn_local(serve(Rc::clone(&jobs), connection, stream, stop.clone()));
+    };
+    accept_each(&jobs, &stop, async || listener.accept().await, begin).await;
+}
+
+/// Accepts connections until told to stop, and passes each on.
+pub(super) async fn accept_each<S>(
+    jobs: &Jobs,
+    stop: &CancellationToken,
+    accept: impl AsyncFn() -> io::Result<S>,
+    begin: impl Fn(S),
+) {
     let mut told = None;
     loop {
         let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+            accepted = accept() => accepted,
             () = stop.cancelled() => return,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                let Ok(local) = stream.local_addr() else { continue };
-                let connection = Rc::new(Connection::new(peer, local));
-                // Looks the client's user up now: if the client leaves after its request, the kernel no longer knows
-                // the user.
-                connection.look(&jobs.gateway.lookup);
-                let serving = serve(Rc::clone(&jobs), connection, stream, stop.clone());
-                jobs.gateway.tasks.spawn_local(serving);
-            }
-            Err(error) => pause(&jobs, &error, &mut told).await,
+            Ok(connection) => begin(connection),
+            Err(error) => pause(jobs, &error, &mut told).await,
         }
     }
 }
 
 /// Warns and pauses after a failed accept, when leash is out of descriptors or memory. Existing connections go on. If a
 /// client reset its connection before leash accepted it, there is no pause.
-pub(super) async fn pause(jobs: &Jobs, error: &io::Error, told: &mut Option<Moment>) {
+async fn pause(jobs: &Jobs, error: &io::Error, told: &mut Option<Moment>) {
     if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         return;
     }

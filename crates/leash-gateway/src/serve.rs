@@ -5,7 +5,6 @@ use std::io;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -41,6 +40,7 @@ use leash_tree::{blocking, tree};
 use leash_upstream::client::Client;
 use leash_upstream::heap::HeapTrimmer;
 use leash_upstream::notice::Notice;
+use leash_upstream::runtime::runtime;
 
 /// The inputs of a gateway from the program around it.
 pub struct Serving {
@@ -84,9 +84,7 @@ enum Told {
 pub fn serve(serving: Serving) -> Result<(), ServeError> {
     linux::give_back_large_buffers(limits::LARGE_BUFFER);
     command::withhold(&serving.settings.token_variables);
-    // Not a `LocalSet`: its runtime sees it as one task, and waking a task inside it costs a system call.
-    let options = LocalOptions::default();
-    let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ServeError::Start)?;
+    let runtime = runtime().map_err(ServeError::Start)?;
     let over = runtime.block_on(run(serving));
     runtime.shutdown_background();
     over

@@ -17,6 +17,8 @@ pub const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-v
 pub const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 /// Modern: the tool, prompt, resource or task of the body.
 pub const NAME: HeaderName = HeaderName::from_static("mcp-name");
+/// The value of `Accept` in a request that may be answered with a message or with a stream.
+pub const ACCEPT_BOTH: HeaderValue = HeaderValue::from_static("application/json, text/event-stream");
 /// The last event that a client received, when it resumes a stream.
 pub const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Modern: the prefix of the headers that repeat arguments. Unknown ones are forwarded.
@@ -56,8 +58,36 @@ pub fn accepts(headers: &HeaderMap, wanted: &[&str]) -> bool {
 
 /// True if the body is declared as JSON, with or without parameters.
 pub fn is_json(headers: &HeaderMap) -> bool {
+    is_of(headers, "application/json")
+}
+
+/// True if the body is declared as an event stream, with or without parameters.
+pub fn is_event_stream(headers: &HeaderMap) -> bool {
+    is_of(headers, "text/event-stream")
+}
+
+fn is_of(headers: &HeaderMap, kind: &str) -> bool {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    value.is_some_and(|value| essence(value).eq_ignore_ascii_case("application/json"))
+    value.is_some_and(|value| essence(value).eq_ignore_ascii_case(kind))
+}
+
+/// The session that a request names. A value that is not text becomes the empty id, which no session has.
+pub fn named_session(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SESSION_ID).map(|value| value.to_str().unwrap_or_default())
+}
+
+/// The session that a response opens; `None` if there is none, or its id is not valid.
+pub fn opened_session(headers: &HeaderMap) -> Option<&str> {
+    headers.get(SESSION_ID)?.to_str().ok().filter(|id| valid_session_id(id))
+}
+
+/// Sets the session and the protocol version of a request. A value that no header can have is left out.
+pub fn set_session(headers: &mut HeaderMap, id: Option<&str>, version: Option<&str>) {
+    for (name, value) in [(SESSION_ID, id), (PROTOCOL_VERSION, version)] {
+        if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
+            headers.insert(name, value);
+        }
+    }
 }
 
 /// Checks the headers of a modern request: the version must be that of `_meta`, `Mcp-Method` the method, and `Mcp-Name`

@@ -11,7 +11,7 @@ use super::entry::{Entry, Flight, Opened, Shared};
 use super::guardable::Guardable;
 use super::registry::Refusal;
 use super::request_body::RequestBody;
-use super::response_body::GuardedBody;
+use super::response_body::{Guarded, GuardedBody};
 use super::ticket::Ticket;
 use super::{answer, release, sweeper};
 use leash_model::receipt::Reason;
@@ -19,11 +19,7 @@ use leash_protocol::headers::SESSION_ID;
 
 /// Serves a request without a session, which may open one. The guard sees the service's answer even if the client
 /// disconnects.
-pub(super) async fn open<S, B, R>(
-    shared: &Arc<Shared>,
-    mut inner: S,
-    request: Request<B>,
-) -> Result<Response<GuardedBody<R>>, S::Error>
+pub(super) async fn open<S, B, R>(shared: &Arc<Shared>, mut inner: S, request: Request<B>) -> Guarded<R, S::Error>
 where
     S: Guardable<B, R>,
     B: Send + 'static,
@@ -62,11 +58,7 @@ where
 
 /// Serves a request that needs no session, and that ends with its connection. If the service opens a session all the
 /// same, the guard takes it.
-pub(super) async fn beside<S, B, R>(
-    shared: &Arc<Shared>,
-    mut inner: S,
-    request: Request<B>,
-) -> Result<Response<GuardedBody<R>>, S::Error>
+pub(super) async fn beside<S, B, R>(shared: &Arc<Shared>, mut inner: S, request: Request<B>) -> Guarded<R, S::Error>
 where
     S: Guardable<B, R>,
     B: Send + 'static,

@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
@@ -20,6 +21,9 @@ pin_project! {
         flight: Option<Flight>,
     }
 }
+
+/// The answer of a guarded service.
+pub(super) type Guarded<R, E> = Result<Response<GuardedBody<R>>, E>;
 
 impl<B> GuardedBody<B> {
     pub(super) fn of(body: B, flight: Option<Flight>) -> GuardedBody<B> {

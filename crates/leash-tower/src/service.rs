@@ -12,12 +12,12 @@ use tower_service::Service;
 use super::entry::{Entry, Shared};
 use super::guardable::Guardable;
 use super::request_body::RequestBody;
-use super::response_body::GuardedBody;
+use super::response_body::{Guarded, GuardedBody};
 use super::ticket::Ticket;
 use super::{answer, opening, release};
 use leash_model::receipt::Reason;
 use leash_protocol::era;
-use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
+use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, named_session};
 
 /// A service with a guard in front, made by [`SessionGuardLayer`](super::SessionGuardLayer).
 #[derive(Clone, Debug)]
@@ -56,19 +56,14 @@ where
     }
 }
 
-async fn route<S, B, R>(
-    shared: Arc<Shared>,
-    mut inner: S,
-    request: Request<B>,
-) -> Result<Response<GuardedBody<R>>, S::Error>
+async fn route<S, B, R>(shared: Arc<Shared>, mut inner: S, request: Request<B>) -> Guarded<R, S::Error>
 where
     S: Guardable<B, R>,
     B: Send + 'static,
     R: Body<Data = Bytes> + Send + 'static,
 {
     let stands_alone = is_modern(request.method(), request.headers());
-    let token = request.headers().get(SESSION_ID).map(|token| token.to_str().unwrap_or_default());
-    match token {
+    match named_session(request.headers()) {
         Some(token) => match shared.known(token) {
             // A known session takes precedence over the era that the request claims.
             Some(entry) => in_session(&entry, inner, request).await,
@@ -93,11 +88,7 @@ fn is_modern(method: &Method, headers: &HeaderMap) -> bool {
         && text(METHOD).is_some_and(|method| method != "initialize")
 }
 
-async fn in_session<S, B, R>(
-    entry: &Arc<Entry>,
-    mut inner: S,
-    request: Request<B>,
-) -> Result<Response<GuardedBody<R>>, S::Error>
+async fn in_session<S, B, R>(entry: &Arc<Entry>, mut inner: S, request: Request<B>) -> Guarded<R, S::Error>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>>,
 {

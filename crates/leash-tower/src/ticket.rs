@@ -1,7 +1,7 @@
 //! The data for a DELETE: the address of the client's requests, and the headers that it sends with them. These include
 //! credentials, so they are kept in memory only.
 
-use hyper::header::{self, HeaderName, HeaderValue};
+use hyper::header::{self, HeaderName};
 use hyper::http::Extensions;
 use hyper::{HeaderMap, Method, Request, Uri, Version};
 
@@ -89,11 +89,8 @@ impl Ticket {
         *request.extensions_mut() = self.extensions.clone();
         let headers = request.headers_mut();
         *headers = self.headers.clone();
-        headers.insert(header::ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        // The token came from a header, so it is a valid header value.
-        if let Ok(token) = HeaderValue::from_str(token) {
-            headers.insert(SESSION_ID, token);
-        }
+        headers.insert(header::ACCEPT, headers::ACCEPT_BOTH);
+        headers::set_session(headers, Some(token), None);
         request
     }
 }
@@ -101,6 +98,7 @@ impl Ticket {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use hyper::header::HeaderValue;
 
     fn request(headers: &[(&'static str, &'static str)]) -> Request<()> {
         let mut request = Request::new(());

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::header::{ACCEPT, HeaderValue};
+use hyper::header::ACCEPT;
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -13,7 +13,7 @@ use leash_model::clock::Moment;
 use leash_model::delete::{Verdict, judge, needs_body};
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Fate, UpstreamEnd};
-use leash_protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
+use leash_protocol::headers::{ACCEPT_BOTH, set_session};
 
 pub use leash_model::delete::says_unknown;
 
@@ -37,15 +37,8 @@ impl Ticket {
         *request.uri_mut() = self.url.clone();
         let headers = request.headers_mut();
         *headers = self.headers.clone();
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-        // Both come from a header or from the ledger, which checks them. A value that is not valid in a header is left
-        // out.
-        let own = [(SESSION_ID, Some(&self.session_id)), (PROTOCOL_VERSION, self.version.as_ref())];
-        for (name, value) in own {
-            if let Some(Ok(value)) = value.map(|value| HeaderValue::from_str(value)) {
-                headers.insert(name, value);
-            }
-        }
+        headers.insert(ACCEPT, ACCEPT_BOTH);
+        set_session(headers, Some(&self.session_id), self.version.as_deref());
         request
     }
 }

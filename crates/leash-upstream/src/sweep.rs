@@ -8,11 +8,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use hyper::{HeaderMap, Uri};
-use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinSet;
 
 use super::delete::{self, Deleted, Ticket};
 use super::notice::Notice;
+use super::runtime::runtime;
 use crate::client::Client;
 use leash_model::clock::Moment;
 use leash_model::limits;
@@ -169,7 +169,7 @@ fn settle(book: &mut Abandoned, done: &Done, written: &io::Result<()>, tell: &dy
 /// Sweeps for a program that is not a gateway. Blocks until it is done. Returns the receipts and the warnings.
 pub fn at_once(places: &Places) -> (Vec<Receipt>, Vec<String>) {
     let (receipts, warnings) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
-    let runtime = match Builder::new_current_thread().enable_all().build_local(LocalOptions::default()) {
+    let runtime = match runtime() {
         Ok(runtime) => runtime,
         Err(error) => return (Vec::new(), vec![format!("cannot end abandoned upstream sessions: {error}")]),
     };

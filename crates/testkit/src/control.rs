@@ -6,13 +6,15 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::http::{Connection, Reply};
+use crate::openapi::PUBLISHED;
 use crate::scene::Scene;
 use crate::wait::{Deadline, LIMIT};
 
-/// A caller of the control API. Each request has a connection of its own.
+/// A caller of the control API. Each request has a connection of its own, and each response must be in the OpenAPI document.
 #[derive(Clone, Debug)]
 pub struct Control {
     socket: PathBuf,
+    checks: bool,
 }
 
 impl Control {
@@ -23,7 +25,12 @@ impl Control {
 
     /// At this socket.
     pub fn at(socket: &Path) -> Self {
-        Self { socket: socket.to_owned() }
+        Self { socket: socket.to_owned(), checks: true }
+    }
+
+    /// The same without checks of responses, for measurements.
+    pub fn unchecked(self) -> Self {
+        Self { checks: false, ..self }
     }
 
     /// Sends a request and does not wait for the answer.
@@ -40,9 +47,14 @@ impl Control {
     /// Sends a request and returns its answer.
     ///
     /// # Panics
-    /// If there is no answer.
+    /// If there is no answer, or it is not in the OpenAPI document.
     pub fn ask(&self, method: &str, path: &str, body: &str) -> Reply {
-        self.begin(method, path, body).reply().unwrap_or_else(|error| panic!("{method} {path}: {error}"))
+        let reply = self.begin(method, path, body).reply();
+        let reply = reply.unwrap_or_else(|error| panic!("{method} {path}: {error}"));
+        if self.checks {
+            PUBLISHED.check((method, path), reply.status, reply.header("content-type").unwrap_or(""), &reply.body);
+        }
+        reply
     }
 
     /// Creates a session.

@@ -23,6 +23,7 @@ pub mod http;
 pub mod leash;
 pub mod lines;
 pub mod namespace;
+pub mod openapi;
 pub mod process;
 pub mod pty;
 pub mod puppet;

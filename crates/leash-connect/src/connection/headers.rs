@@ -7,7 +7,7 @@ use crate::machine::Session;
 use crate::message::{HostMessage, MessageKind};
 use leash_protocol::envelope::Message;
 use leash_protocol::era::Era;
-use leash_protocol::headers::{LAST_EVENT_ID, PROTOCOL_VERSION, SESSION_ID};
+use leash_protocol::headers::{ACCEPT_BOTH, LAST_EVENT_ID, set_session};
 
 impl Connection {
     /// Returns the headers that every request has.
@@ -24,7 +24,7 @@ impl Connection {
     pub(crate) fn post_headers(&self, message: &HostMessage) -> HeaderMap {
         let mut headers = self.base_headers();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(ACCEPT, ACCEPT_BOTH);
         if message.kind == MessageKind::Initialize {
             return headers;
         }
@@ -56,11 +56,7 @@ impl Connection {
 }
 
 fn session_headers(session: Option<&Session>, headers: &mut HeaderMap) {
-    let Some(session) = session else { return };
-    for (name, value) in [(SESSION_ID, &session.id), (PROTOCOL_VERSION, &session.version)] {
-        // The id was checked before. A version that is not a valid header value is left out.
-        if let Some(Ok(value)) = value.as_ref().map(|value| HeaderValue::from_str(value)) {
-            headers.insert(name, value);
-        }
+    if let Some(Session { id, version }) = session {
+        set_session(headers, id.as_deref(), version.as_deref());
     }
 }

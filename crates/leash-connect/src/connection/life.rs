@@ -3,12 +3,13 @@
 use std::cell::Ref;
 use std::rc::Rc;
 
-use hyper::{StatusCode, Uri};
+use hyper::{Method, StatusCode, Uri};
 
 use super::Connection;
 use crate::machine::{Effect, Event, Gone, Life, SessionNumber, State, UpstreamTransport};
 use crate::response::RequestFailure;
 use leash_upstream::delete::{self, Deleted};
+use leash_upstream::lost::Lost;
 use leash_upstream::notice::Notice;
 
 impl Connection {
@@ -44,7 +45,9 @@ impl Connection {
     /// Reports that the upstream refused a message of this generation because it has lost the session.
     pub(crate) fn session_lost(self: &Rc<Self>, generation: u64, failure: &RequestFailure) {
         let gone = match failure {
-            RequestFailure::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => Some(Gone::Forgotten),
+            RequestFailure::Refused(refusal) if refusal.lost(&Method::POST) == Some(Lost::Forgotten) => {
+                Some(Gone::Forgotten)
+            }
             RequestFailure::StreamClosed => Some(Gone::StreamClosed),
             _ => None,
         };

@@ -80,7 +80,7 @@ fn refusals_that_mean_the_session_is_lost() {
         (401, "", false),
         (500, "session not found", false),
     ] {
-        assert_eq!(refusal(status, body).forgets_session(), forgot, "{status} {body}");
+        assert_eq!(refusal(status, body).lost(&Method::POST).is_some(), forgot, "{status} {body}");
     }
 }
 
@@ -96,7 +96,7 @@ fn head_shows_the_kind_of_the_response() {
         (307, "", ResponseKind::Refused),
     ] {
         let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, kind.parse().expect("a value"));
+        headers.insert(hyper::header::CONTENT_TYPE, kind.parse().expect("a value"));
         assert_eq!(
             ResponseKind::of(StatusCode::from_u16(status).expect("a status"), &headers),
             reply,

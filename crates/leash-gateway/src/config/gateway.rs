@@ -6,21 +6,20 @@ use std::net::SocketAddr;
 use super::json::{Field, Object, Reader};
 use super::keys;
 use super::settings::{LocalUsers, Secret, Settings};
-use super::terms::{Terms, set};
+use super::terms::{TERMS, Terms, set};
 
 impl<'a> Reader<'a> {
     /// Reads the file. The result is valid only if no mistake was found.
     pub(super) fn file(&mut self) -> Settings {
         let mut settings = Settings::default();
-        let mut defaults = Terms::default();
         let Some(root) = self.root() else { return settings };
         let Some(top) = self.object(root, "the file", "the file") else { return settings };
         self.unknown_at_top(&top);
         if let Some(field) = top.get("leash") {
-            self.gateway(field, &mut settings, &mut defaults);
+            self.gateway(field, &mut settings);
         }
         match top.get("mcpServers") {
-            Some(field) => self.servers(field, &mut settings, &defaults),
+            Some(field) => self.servers(field, &mut settings),
             // In this case the key was already reported as unknown.
             None if top.has(&["servers", "mcp_servers", "context_servers"]) => {}
             None => {
@@ -55,11 +54,11 @@ impl<'a> Reader<'a> {
         self.say(field.key, format!("unknown key `{}` in {}", field.name.escape_debug(), field.place), hint);
     }
 
-    fn servers(&mut self, field: &Field<'a>, settings: &mut Settings, defaults: &Terms) {
+    fn servers(&mut self, field: &Field<'a>, settings: &mut Settings) {
         let Some(entries) = self.object(field.value, "`mcpServers`", "`mcpServers`") else { return };
         let before = self.found.len();
         for entry in &entries.0 {
-            if let Some(server) = self.server(entry, defaults) {
+            if let Some(server) = self.server(entry) {
                 settings.origins.insert(server.name.clone(), self.origin(entry.key));
                 settings.servers.insert(server.name.clone(), server);
             }
@@ -70,7 +69,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn gateway(&mut self, field: &Field<'a>, settings: &mut Settings, defaults: &mut Terms) {
+    fn gateway(&mut self, field: &Field<'a>, settings: &mut Settings) {
+        let mut defaults = Terms::default();
         let Some(leash) = self.object(field.value, "`leash`", "`leash`") else { return };
         for field in &leash.0 {
             match field.name.as_str() {
@@ -90,10 +90,11 @@ impl<'a> Reader<'a> {
                 }
                 "drain" => set(&mut settings.drain, self.span(field)),
                 "takeover" => set(&mut settings.takeover, self.span(field)),
-                _ if self.term(field, defaults) => {}
+                _ if self.field(field, &TERMS, &mut defaults) => {}
                 name => self.unknown(field, keys::hint_in_leash(name, true)),
             }
         }
+        self.defaults = defaults;
         let exposed = settings.is_exposed() && !leash.has(&["token"]) && !self.overridden;
         if let Some(listen) = leash.get("listen").filter(|_| exposed) {
             let what = format!("{} can be reached from other machines, and there is no token", settings.listen);

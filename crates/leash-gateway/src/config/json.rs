@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 
 use super::mistake::Mistake;
 use super::settings::Origin;
+use super::terms::Terms;
 
 /// The text that is read, and every mistake found in it so far.
 pub(super) struct Reader<'a> {
@@ -18,6 +19,8 @@ pub(super) struct Reader<'a> {
     pub(super) overridden: bool,
     /// True if variables are expanded.
     pub(super) expands: bool,
+    /// The terms of a server that gives none of its own.
+    pub(super) defaults: Terms,
     pub(super) found: Vec<Mistake>,
 }
 
@@ -52,6 +55,15 @@ impl fmt::Display for Field<'_> {
 pub(super) struct Object<'a>(pub(super) Vec<Field<'a>>);
 
 impl<'a> Object<'a> {
+    /// The fields of a value that was read before: reports no mistake, and has no fields if it is not an object.
+    pub(super) fn again(field: &Field<'a>) -> Object<'a> {
+        let named = |(key, value): (&'a RawValue, &'a RawValue)| {
+            let name = serde_json::from_str(key.get()).ok()?;
+            Some(Field { name, key: key.get(), place: field.place.clone(), value })
+        };
+        Object(entries(field.value).into_iter().filter_map(named).collect())
+    }
+
     /// The field of that name. A `null` counts as absent, because some programs write it for "none".
     pub(super) fn get(&self, name: &str) -> Option<&Field<'a>> {
         self.0.iter().find(|field| field.name == name && !field.is_null())
@@ -63,6 +75,12 @@ impl<'a> Object<'a> {
 }
 
 impl<'a> Reader<'a> {
+    /// A reader that expands variables.
+    pub(super) fn new(text: &'a str, file: &'a str, variable: &'a dyn Fn(&str) -> Option<String>) -> Reader<'a> {
+        let (defaults, found) = (Terms::default(), Vec::new());
+        Reader { text, file, variable, overridden: false, expands: true, defaults, found }
+    }
+
     /// Records a mistake. `at` is a part of the text.
     pub(super) fn say(&mut self, at: &str, what: impl Into<String>, hint: impl Into<Option<String>>) {
         let Origin { file, line, column } = self.origin(at);

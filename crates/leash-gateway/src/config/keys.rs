@@ -1,5 +1,8 @@
 //! The keys of a configuration: ours, those of other programs, and hints for all other keys.
 
+use super::server::SERVER;
+use super::terms::TERMS;
+
 /// The keys at top level.
 pub(super) const TOP: [&str; 2] = ["mcpServers", "leash"];
 
@@ -20,10 +23,6 @@ pub(super) const TOP_OF_OTHERS: [&str; 9] = [
     "description",
     "version",
 ];
-
-/// The keys of a server.
-pub(super) const SERVER: [&str; 10] =
-    ["command", "args", "env", "cwd", "type", "url", "headers", "disabled", "enabled", "leash"];
 
 /// Keys of a server that are for clients and ignored by a gateway: allowed tools, appearance, timeouts of the client,
 /// sign-in. A key that would change the server itself (`envFile`) is not among them.
@@ -85,24 +84,8 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("envFile", "leash reads no such file: write the variables into `env`, or start leash with them"),
 ];
 
-/// The keys of `leash` for every kind of server.
-pub(super) const POLICY: [&str; 12] = [
-    "idle",
-    "maxAge",
-    "maxSessions",
-    "maxSessionsPerClient",
-    "grace",
-    "linger",
-    "initTimeout",
-    "keepAlive",
-    "keepAliveFailures",
-    "revive",
-    "owner",
-    "replay",
-];
-
 /// The keys of `leash` for commands only.
-pub(super) const TREE: [&str; 5] = ["contain", "require", "spare", "memory", "pids"];
+pub(super) const OF_COMMANDS: [&str; 5] = ["contain", "require", "spare", "memory", "pids"];
 
 /// The keys of the `leash` at top level only.
 pub(super) const GATEWAY: [&str; 8] =
@@ -115,11 +98,7 @@ pub(super) fn hint_at_top(key: &str) -> Option<String> {
 
 /// The hint for an unknown key of a server.
 pub(super) fn hint_in_server(key: &str) -> Option<String> {
-    let all = || format!("leash knows {}", SERVER.join(", "));
-    elsewhere(key)
-        .or_else(|| settings_belong_into_leash(key))
-        .or_else(|| did_you_mean(key, &SERVER))
-        .or_else(|| Some(all()))
+    elsewhere(key).or_else(|| settings_belong_into_leash(key)).or_else(|| known_keys(key, &SERVER.names()))
 }
 
 /// The hint for an unknown key of a `leash` object.
@@ -127,14 +106,19 @@ pub(super) fn hint_in_leash(key: &str, at_top: bool) -> Option<String> {
     if !at_top && GATEWAY.contains(&key) {
         return Some(format!("`{key}` is a setting of the whole gateway: write it into the `leash` at top level"));
     }
-    if SERVER.contains(&key) {
+    if SERVER.names().contains(&key) {
         return Some(format!("`{key}` is a key of a server: write it next to `leash`, not into it"));
     }
-    let mut known: Vec<&str> = POLICY.into_iter().chain(TREE).collect();
+    let mut known = TERMS.names();
     if at_top {
         known.extend(GATEWAY);
     }
-    did_you_mean(key, &known).or_else(|| Some(format!("leash knows {}", known.join(", "))))
+    known_keys(key, &known)
+}
+
+/// The hint that names the nearest of the known keys, or all of them.
+pub(super) fn known_keys(key: &str, known: &[&str]) -> Option<String> {
+    did_you_mean(key, known).or_else(|| Some(format!("leash knows {}", known.join(", "))))
 }
 
 fn elsewhere(key: &str) -> Option<String> {
@@ -142,7 +126,7 @@ fn elsewhere(key: &str) -> Option<String> {
 }
 
 fn settings_belong_into_leash(key: &str) -> Option<String> {
-    let ours = POLICY.contains(&key) || TREE.contains(&key) || GATEWAY.contains(&key);
+    let ours = TERMS.names().contains(&key) || GATEWAY.contains(&key);
     ours.then(|| format!("write it into `leash`: `\"leash\": {{\"{key}\": ...}}`"))
 }
 
@@ -163,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_near_key_is_suggested() {
-        let all: Vec<&str> = POLICY.into_iter().chain(TREE).chain(GATEWAY).collect();
+        let all: Vec<&str> = TERMS.names().into_iter().chain(GATEWAY).collect();
         for (typed, meant) in [
             ("idel", "idle"),
             ("max_age", "maxAge"),
@@ -182,9 +166,10 @@ mod tests {
 
     #[test]
     fn no_key_is_in_two_lists() {
-        assert!(SERVER.iter().all(|key| !SERVER_OF_OTHERS.contains(key)));
+        assert!(SERVER.names().iter().all(|key| !SERVER_OF_OTHERS.contains(key)));
+        assert!(OF_COMMANDS.iter().all(|key| TERMS.names().contains(key)));
         assert!(TOP.iter().all(|key| !TOP_OF_OTHERS.contains(key)));
-        let known = |key: &str| SERVER.contains(&key) || SERVER_OF_OTHERS.contains(&key) || TOP.contains(&key);
+        let known = |key: &str| SERVER.names().contains(&key) || SERVER_OF_OTHERS.contains(&key) || TOP.contains(&key);
         assert!(ELSEWHERE.iter().all(|(key, _)| !known(key)));
     }
 }

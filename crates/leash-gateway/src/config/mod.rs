@@ -13,10 +13,12 @@ mod gateway;
 mod json;
 mod keys;
 mod mistake;
+mod pointer;
 mod request;
 mod server;
 mod settings;
 mod single;
+mod table;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -24,11 +26,12 @@ mod values;
 
 pub use commands::check_commands;
 pub use mistake::{Mistake, Mistakes};
-pub(crate) use request::{Fault, Misread, OwnerWish, SessionRequest, lease_request, session_request};
+pub(crate) use request::{Fault, LEASE, LeaseRequest, Misread, NEW_SESSION, OwnerWish, SessionRequest, read_request};
 pub use settings::{
     CommandLine, KeepAlive, LocalUsers, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target,
 };
 pub use single::single;
+pub(crate) use table::Table;
 
 /// Reads a configuration. `file` is the file name in mistakes, `variable` looks up the environment.
 ///
@@ -78,7 +81,7 @@ fn look(
 ) -> (Settings, Vec<Mistake>) {
     // Editors on Windows write a byte order mark at the start.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = json::Reader { text, file, variable, overridden, expands: true, found: Vec::new() };
+    let mut reader = json::Reader { overridden, ..json::Reader::new(text, file, variable) };
     let settings = reader.file();
     (settings, reader.found)
 }

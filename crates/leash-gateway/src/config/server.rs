@@ -3,15 +3,16 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 
 use super::json::{Field, Object, Reader};
-use leash_upstream::address::{self, Transport, Upstream};
-
 use super::keys;
 use super::settings::{CommandLine, Server, Target};
 use super::single::check_name;
+use super::table::{Key, Shape, Table, key, shapes};
 use super::terms::Terms;
+use leash_upstream::address::{self, Transport, Upstream};
 
 /// The spellings of `type`.
 const TYPES: [(&str, Kind); 5] = [
@@ -29,76 +30,120 @@ enum Kind {
     Http(Transport),
 }
 
+/// The values of an entry, before the reader knows whether they fit together.
+#[derive(Default)]
+pub(super) struct Entry {
+    disabled: bool,
+    enabled: Option<bool>,
+    kind: Option<Kind>,
+    line: CommandLine,
+    url: Option<Uri>,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    terms: Terms,
+}
+
+/// The keys of an entry.
+pub(super) const SERVER: Table<Entry> = Table {
+    name: "NewServer",
+    about: "A server of a new session: `command` or `url`. Keys that only MCP clients use are ignored, and so are empty values \
+            of keys for the other kind of server.",
+    keys: &[
+        key!("command", command => line.command, "A program."),
+        key!("args", arguments => line.args, "Its arguments."),
+        key!("env", environment => line.env, "Variables added to the daemon's environment."),
+        key!(
+            "cwd",
+            directory => Some(line.cwd),
+            "Its working directory; without this key it is the one in which the daemon was started."
+        ),
+        key!("type", kind => Some(kind), "The transport. Without this key it is `stdio` for a program, else `http`."),
+        key!("url", url => Some(url), "A server elsewhere."),
+        key!("headers", headers => headers, "Headers sent to it."),
+        key!("disabled", boolean => disabled, "`true`: the entry is ignored."),
+        key!("enabled", boolean => Some(enabled), "`false`: the entry is ignored."),
+        key!("leash", own_terms => terms, "The terms of its trees and client sessions."),
+    ],
+    ignored: &keys::SERVER_OF_OTHERS,
+    ..Table::EMPTY
+};
+
+/// The keys that switch an entry off.
+const SWITCHES: [&str; 2] = ["disabled", "enabled"];
+
+/// The keys that are read only for a program.
+const OF_COMMANDS: [&str; 3] = ["args", "env", "cwd"];
+
+/// The keys that are read only for a server elsewhere.
+const OF_URLS: [&str; 1] = ["headers"];
+
 impl<'a> Reader<'a> {
     /// Reads a server; `None` if it is switched off or has a mistake.
-    pub(super) fn server(&mut self, entry: &Field<'a>, defaults: &Terms) -> Option<Server> {
+    pub(super) fn server(&mut self, entry: &Field<'a>) -> Option<Server> {
         let place = format!("server `{}`", entry.name.escape_debug());
         if let Err((what, hint)) = check_name(&entry.name) {
             self.say(entry.key, what, hint);
         }
         let object = self.object(entry.value, &place, &place)?;
-        if self.is_off(&object) {
-            return None;
-        }
-        self.unknown_keys(&object);
-        let kind = object.get("type").and_then(|field| self.kind(field));
-        let (terms, own) = self.own_terms(&object, defaults);
-        let command = object.get("command").map(|field| self.command_line(field, &object));
-        let url = object.get("url").map(|field| self.url(field, &object, kind));
-        self.contradictions(entry, &object, kind);
-        match (command, url) {
-            (Some(Some(mut line)), None) => {
-                terms.govern(&mut line);
-                if let Some(why) = terms.impossible() {
-                    let at = object.get("leash").map_or(entry.key, |leash| leash.key);
-                    let hint = "look at `contain`, `require`, `spare`, `memory` and `pids` together";
-                    self.say(at, format!("no containment is left for {place}; {why}"), hint.to_owned());
-                }
-                Some(Server { name: entry.name.clone(), policy: terms.policy, target: Target::Command(line) })
-            }
-            (None, Some(upstream)) => {
-                self.only_for_commands(&own);
-                let mut policy = terms.policy;
-                if matches!(kind, Some(Kind::Http(Transport::Sse))) {
-                    self.no_revival(&own);
-                    // A default for all servers does not apply to this one, which cannot be revived.
-                    policy.revive = false;
-                }
-                Some(Server { name: entry.name.clone(), policy, target: Target::Url(upstream?) })
-            }
+        let read = self.entry(&object)?;
+        self.contradictions(entry, &object, read.kind);
+        match (object.has(&["command"]), object.has(&["url"])) {
+            (true, false) => self.command_server(entry, &object, read),
+            (false, true) => self.url_server(entry, &object, read),
             _ => None,
         }
     }
 
-    /// True if the user has switched the server off in a client. Then its other mistakes are not reported.
-    fn is_off(&mut self, object: &Object<'a>) -> bool {
-        let disabled = object.get("disabled").and_then(|field| self.boolean(field));
-        let enabled = object.get("enabled").and_then(|field| self.boolean(field));
-        disabled == Some(true) || enabled == Some(false)
-    }
-
-    fn unknown_keys(&mut self, object: &Object<'a>) {
-        for field in &object.0 {
+    /// The values of an entry; `None` if the user has switched it off. Then its other mistakes are not reported.
+    fn entry(&mut self, object: &Object<'a>) -> Option<Entry> {
+        let mut entry = Entry { terms: self.defaults.clone(), ..Entry::default() };
+        let is_switch = |field: &&Field<'a>| SWITCHES.contains(&field.name.as_str());
+        for field in object.0.iter().filter(is_switch) {
+            self.field(field, &SERVER, &mut entry);
+        }
+        if entry.disabled || entry.enabled == Some(false) {
+            return None;
+        }
+        let (command, url) = (object.has(&["command"]), object.has(&["url"]));
+        for field in object.0.iter().filter(|field| !is_switch(field)) {
             let name = field.name.as_str();
-            if !keys::SERVER.contains(&name) && !keys::SERVER_OF_OTHERS.contains(&name) {
+            // Such a key of the other kind of server is reported with the contradictions.
+            if (!command && OF_COMMANDS.contains(&name)) || (!url && OF_URLS.contains(&name)) {
+                continue;
+            }
+            if !self.field(field, &SERVER, &mut entry) {
                 self.unknown(field, keys::hint_in_server(name));
             }
         }
+        Some(entry)
     }
 
-    /// The terms of this server, and the fields of its own `leash`.
-    fn own_terms(&mut self, object: &Object<'a>, defaults: &Terms) -> (Terms, Object<'a>) {
-        let mut terms = defaults.clone();
-        let Some(field) = object.get("leash") else { return (terms, Object(Vec::new())) };
-        let Some(own) = self.object(field.value, &field.to_string(), &field.place) else {
-            return (terms, Object(Vec::new()));
-        };
-        for field in &own.0 {
-            if !self.term(field, &mut terms) {
-                self.unknown(field, keys::hint_in_leash(&field.name, false));
-            }
+    fn command_server(&mut self, entry: &Field<'a>, object: &Object<'a>, read: Entry) -> Option<Server> {
+        let Entry { mut line, terms, .. } = read;
+        if line.command.is_empty() {
+            return None;
         }
-        (terms, own)
+        terms.govern(&mut line);
+        if let Some(why) = terms.impossible() {
+            let at = object.get("leash").map_or(entry.key, |leash| leash.key);
+            let hint = "look at `contain`, `require`, `spare`, `memory` and `pids` together";
+            let what = format!("no containment is left for server `{}`; {why}", entry.name.escape_debug());
+            self.say(at, what, hint.to_owned());
+        }
+        Some(Server { name: entry.name.clone(), policy: terms.policy, target: Target::Command(line) })
+    }
+
+    fn url_server(&mut self, entry: &Field<'a>, object: &Object<'a>, read: Entry) -> Option<Server> {
+        let own = object.get("leash").map_or(Object(Vec::new()), Object::again);
+        self.only_for_commands(&own);
+        let transport = if let Some(Kind::Http(transport)) = read.kind { transport } else { Transport::Streamable };
+        let mut policy = read.terms.policy;
+        if transport == Transport::Sse {
+            self.no_revival(&own);
+            // A default for all servers does not apply to this one, which cannot be revived.
+            policy.revive = false;
+        }
+        let upstream = Upstream { transport, url: read.url?, headers: read.headers };
+        Some(Server { name: entry.name.clone(), policy, target: Target::Url(upstream) })
     }
 
     fn kind(&mut self, field: &Field<'a>) -> Option<Kind> {
@@ -112,22 +157,23 @@ impl<'a> Reader<'a> {
         known
     }
 
-    fn command_line(&mut self, field: &Field<'a>, object: &Object<'a>) -> Option<CommandLine> {
-        let command = self.expanded(field);
-        if command.as_ref().is_some_and(|command| command.trim().is_empty()) {
+    fn command(&mut self, field: &Field<'a>) -> Option<String> {
+        let command = self.expanded(field)?;
+        if command.trim().is_empty() {
             self.say(field.value.get(), format!("{field} is empty"), None);
         }
-        let args = object.get("args").and_then(|field| self.array(field, "texts")).unwrap_or_default();
-        let args = args.iter().filter_map(|arg| self.expanded(arg)).collect();
-        let env = object.get("env").map(|field| self.environment(field)).unwrap_or_default();
-        let cwd = object.get("cwd").and_then(|field| self.directory(field));
-        Some(CommandLine { command: command?, args, env, cwd, ..CommandLine::default() })
+        Some(command)
     }
 
-    fn environment(&mut self, field: &Field<'a>) -> BTreeMap<String, String> {
+    fn arguments(&mut self, field: &Field<'a>) -> Option<Vec<String>> {
+        let arguments = self.array(field, "texts")?;
+        Some(arguments.iter().filter_map(|argument| self.expanded(argument)).collect())
+    }
+
+    fn environment(&mut self, field: &Field<'a>) -> Option<BTreeMap<String, String>> {
         let mut variables = BTreeMap::new();
         let place = format!("`env` of {}", field.place);
-        let Some(object) = self.object(field.value, &field.to_string(), &place) else { return variables };
+        let object = self.object(field.value, &field.to_string(), &place)?;
         for field in object.0 {
             if field.name.is_empty() || field.name.contains(['=', '\0']) {
                 let what = format!("`{}` in {place} cannot be the name of a variable", field.name.escape_debug());
@@ -137,7 +183,7 @@ impl<'a> Reader<'a> {
                 variables.insert(field.name, value);
             }
         }
-        variables
+        Some(variables)
     }
 
     fn directory(&mut self, field: &Field<'a>) -> Option<PathBuf> {
@@ -148,23 +194,19 @@ impl<'a> Reader<'a> {
         Some(PathBuf::from(path))
     }
 
-    fn url(&mut self, field: &Field<'a>, object: &Object<'a>, kind: Option<Kind>) -> Option<Upstream> {
-        let transport = if let Some(Kind::Http(transport)) = kind { transport } else { Transport::Streamable };
-        let headers = object.get("headers").map(|field| self.headers(field)).unwrap_or_default();
+    fn url(&mut self, field: &Field<'a>) -> Option<Uri> {
         let url = self.expanded(field)?;
-        match address::address(&url) {
-            Ok(url) => Some(Upstream { transport, url, headers }),
-            Err(error) => {
-                self.say(field.value.get(), format!("{field}: {error}"), error.hint().to_owned());
-                None
-            }
+        let address = address::address(&url);
+        if let Err(error) = &address {
+            self.say(field.value.get(), format!("{field}: {error}"), error.hint().to_owned());
         }
+        address.ok()
     }
 
-    fn headers(&mut self, field: &Field<'a>) -> Vec<(HeaderName, HeaderValue)> {
+    fn headers(&mut self, field: &Field<'a>) -> Option<Vec<(HeaderName, HeaderValue)>> {
         let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
         let place = format!("`headers` of {}", field.place);
-        let Some(object) = self.object(field.value, &field.to_string(), &place) else { return headers };
+        let object = self.object(field.value, &field.to_string(), &place)?;
         for field in &object.0 {
             let Some(value) = self.expanded(field) else { continue };
             let header = address::header(&field.name, &value).and_then(|header| match header {
@@ -179,7 +221,7 @@ impl<'a> Reader<'a> {
                 Err(error) => self.say(field.key, format!("{place}: {error}"), error.hint().to_owned()),
             }
         }
-        headers
+        Some(headers)
     }
 
     /// Reports fields that contradict each other.
@@ -202,9 +244,9 @@ impl<'a> Reader<'a> {
                 self.say(entry.key, format!("{place} has neither `command` nor `url`"), hint.to_owned());
                 return;
             }
-            (Some(_), None) => self.needless(object, &["headers"], "for a `url`, and this server has a `command`"),
+            (Some(_), None) => self.needless(object, &OF_URLS, "for a `url`, and this server has a `command`"),
             (None, Some(_)) => {
-                self.needless(object, &["args", "env", "cwd"], "for a `command`, and this server has a `url`");
+                self.needless(object, &OF_COMMANDS, "for a `command`, and this server has a `url`");
             }
         }
         let Some(field) = object.get("type") else { return };
@@ -236,7 +278,7 @@ impl<'a> Reader<'a> {
     }
 
     fn only_for_commands(&mut self, own: &Object<'a>) {
-        for field in own.0.iter().filter(|field| keys::TREE.contains(&field.name.as_str())) {
+        for field in own.0.iter().filter(|field| keys::OF_COMMANDS.contains(&field.name.as_str())) {
             let what = format!("{field} is for commands, and this server has a `url`");
             self.say(field.key, what, "remove it: leash starts no process for this server".to_owned());
         }
@@ -248,6 +290,16 @@ impl<'a> Reader<'a> {
             self.say(field.key, format!("{field} does not work with `type` \"sse\""), hint.to_owned());
         }
     }
+}
+
+shapes! {
+    command: {"type": "string", "minLength": 1, "examples": ["npx"]},
+    arguments: {"type": "array", "items": {"type": "string"}},
+    environment: {"type": "object", "additionalProperties": {"type": "string"}},
+    directory: {"type": "string", "minLength": 1, "examples": ["/srv"]},
+    kind: {"type": "string", "enum": TYPES.map(|(name, _)| name)},
+    url: {"type": "string", "examples": ["https://example.com/mcp"]},
+    headers: {"type": "object", "additionalProperties": {"type": "string"}},
 }
 
 /// True if an earlier field has exactly this name.

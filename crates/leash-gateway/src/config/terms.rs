@@ -1,8 +1,14 @@
 //! The terms of a server's sessions and trees: the keys of its own `leash` and, for all servers, of the one at top
 //! level.
 
+use std::time::Duration;
+
+use schemars::{Schema, SchemaGenerator};
+
 use super::json::{Field, Reader};
+use super::keys;
 use super::settings::{CommandLine, KeepAlive, OwnerPolicy, Policy};
+use super::table::{Key, Shape, Table, key, shapes};
 use leash_model::containment::{Containment, Wish};
 use leash_model::limits;
 use leash_tree::contain::{self, Situation};
@@ -43,33 +49,55 @@ impl Terms {
     }
 }
 
+/// The keys of a server's `leash`.
+pub(super) const TERMS: Table<Terms> = Table {
+    name: "Terms",
+    about: "The terms of a server's trees and client sessions, as in docs/reference/config.md.",
+    keys: &[
+        key!("idle", span_or_never => policy.idle, "A client session without traffic for this time ends."),
+        key!("maxAge", span_or_never => policy.max_age, "A client session of this age ends."),
+        key!("maxSessions", count => Some(policy.max_sessions), "The limit of client sessions at once."),
+        key!(
+            "maxSessionsPerClient",
+            count => Some(policy.max_sessions_per_client),
+            "The limit of client sessions at once for one client."
+        ),
+        key!("grace", span => policy.grace, "The time between two steps of the end of a tree."),
+        key!("linger", span => policy.linger, "The time that a client session outlives its last process."),
+        key!("initTimeout", init_timeout => policy.init_timeout, "The time for the answer to `initialize`."),
+        key!("keepAlive", keep_alive => policy.keep_alive, "The time between two pings to a client that listens."),
+        key!(
+            "keepAliveFailures",
+            count => policy.keep_alive_failures,
+            "The number of unanswered pings in a row after which a client counts as gone."
+        ),
+        key!("revive", boolean => policy.revive, "True if leash reopens a session that the server has lost."),
+        key!("owner", owner => policy.owner, "The owner of a client session."),
+        key!("replay", replay => policy.replay, "The bytes that a client session keeps for `Last-Event-ID`."),
+        key!("contain", containment => Some(contain), "Of a command: exactly this containment."),
+        key!("require", containment => Some(require), "Of a command: the weakest acceptable containment."),
+        key!("spare", spare => spare, "Of a command: programs that may outlive the tree."),
+        key!("memory", size => Some(memory), "Of a command: the memory limit of a tree."),
+        key!("pids", count => Some(pids), "Of a command: the limit of processes and threads of a tree."),
+    ],
+    null_is_absent: false,
+    ..Table::EMPTY
+};
+
+/// The values of `owner`.
+const OWNERS: [(&str, OwnerPolicy); 2] = [("auto", OwnerPolicy::Auto), ("traffic", OwnerPolicy::Traffic)];
+
 impl<'a> Reader<'a> {
-    /// Reads a field into the terms. Returns false if it is not one of theirs.
-    pub(super) fn term(&mut self, field: &Field<'a>, terms: &mut Terms) -> bool {
-        let policy = &mut terms.policy;
-        match field.name.as_str() {
-            "idle" => set(&mut policy.idle, self.span_or_never(field)),
-            "maxAge" => set(&mut policy.max_age, self.span_or_never(field)),
-            "maxSessions" => set(&mut policy.max_sessions, self.count(field).map(Some)),
-            "maxSessionsPerClient" => set(&mut policy.max_sessions_per_client, self.count(field).map(Some)),
-            "grace" => set(&mut policy.grace, self.span(field)),
-            "linger" => set(&mut policy.linger, self.span(field)),
-            "initTimeout" => {
-                set(&mut policy.init_timeout, self.some_span(field, "give the server some time to start"));
-            }
-            "keepAlive" => set(&mut policy.keep_alive, self.keep_alive(field)),
-            "keepAliveFailures" => set(&mut policy.keep_alive_failures, self.count(field)),
-            "revive" => set(&mut policy.revive, self.boolean(field)),
-            "owner" => set(&mut policy.owner, self.owner(field)),
-            "replay" => set(&mut policy.replay, self.replay(field)),
-            "contain" => set(&mut terms.contain, self.containment(field).map(Some)),
-            "require" => set(&mut terms.require, self.containment(field).map(Some)),
-            "spare" => set(&mut terms.spare, self.spare(field)),
-            "memory" => set(&mut terms.memory, self.size(field).map(Some)),
-            "pids" => set(&mut terms.pids, self.count(field).map(Some)),
-            _ => return false,
-        }
-        true
+    /// Reads the `leash` of a server over the defaults.
+    pub(super) fn own_terms(&mut self, field: &Field<'a>) -> Option<Terms> {
+        let own = self.object(field.value, &field.to_string(), &field.place)?;
+        let mut terms = self.defaults.clone();
+        self.fields(&own, &TERMS, &mut terms, |name| keys::hint_in_leash(name, false));
+        Some(terms)
+    }
+
+    fn init_timeout(&mut self, field: &Field<'a>) -> Option<Duration> {
+        self.some_span(field, "give the server some time to start")
     }
 
     fn keep_alive(&mut self, field: &Field<'a>) -> Option<KeepAlive> {
@@ -80,16 +108,14 @@ impl<'a> Reader<'a> {
     }
 
     fn owner(&mut self, field: &Field<'a>) -> Option<OwnerPolicy> {
-        match self.string(field)?.as_str() {
-            "auto" => Some(OwnerPolicy::Auto),
-            "traffic" => Some(OwnerPolicy::Traffic),
-            other => {
-                let hint = "\"auto\" finds the client's process where it can, \"traffic\" never looks for it";
-                let what = format!("{field}: `{other}` is not one of auto, traffic");
-                self.say(field.value.get(), what, hint.to_owned());
-                None
-            }
+        let text = self.string(field)?;
+        let known = OWNERS.into_iter().find(|(name, _)| *name == text).map(|(_, owner)| owner);
+        if known.is_none() {
+            let hint = "\"auto\" finds the client's process where it can, \"traffic\" never looks for it";
+            let what = format!("{field}: `{text}` is not one of {}", OWNERS.map(|(name, _)| name).join(", "));
+            self.say(field.value.get(), what, hint.to_owned());
         }
+        known
     }
 
     fn replay(&mut self, field: &Field<'a>) -> Option<usize> {
@@ -105,6 +131,20 @@ impl<'a> Reader<'a> {
             }
         }
         Some(names.into_iter().map(|(_, name)| name).collect())
+    }
+}
+
+shapes! {
+    init_timeout: {"type": "string", "examples": ["30s"]},
+    keep_alive: {"type": "string", "examples": ["30s", "auto", "never"]},
+    owner: {"type": "string", "enum": OWNERS.map(|(name, _)| name)},
+    replay: {"type": ["integer", "string"], "minimum": 0, "maximum": limits::LARGEST_BUFFER, "examples": ["1M", 0]},
+    spare: {"type": "array", "items": {"type": "string", "minLength": 1, "examples": ["gpg-agent"]}},
+}
+
+impl Shape {
+    pub(super) fn own_terms(generator: &mut SchemaGenerator) -> Schema {
+        TERMS.schema(generator)
     }
 }
 

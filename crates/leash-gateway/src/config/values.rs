@@ -3,10 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use schemars::{Schema, SchemaGenerator};
 use serde_json::value::RawValue;
 
 use super::expand;
 use super::json::{Field, Kind, Reader, kind};
+use super::table::{Shape, shapes};
 use leash_model::containment::Containment;
 use leash_model::{duration, limits};
 use leash_tree::contain::caps::parse_bytes;
@@ -45,6 +47,11 @@ impl<'a> Reader<'a> {
             return None;
         }
         Some(span)
+    }
+
+    /// The time after which a session ends.
+    pub(super) fn lifetime(&mut self, field: &Field<'a>) -> Option<Duration> {
+        self.some_span(field, "leave it out for no limit")
     }
 
     /// A duration or `"never"`.
@@ -148,5 +155,20 @@ impl<'a> Reader<'a> {
                 None
             }
         }
+    }
+}
+
+shapes! {
+    span: {"type": "string", "examples": ["500ms", "30s", "0"]},
+    lifetime: {"type": "string", "examples": ["30s", "10m", "1h"]},
+    span_or_never: {"type": "string", "examples": ["30m", "never"]},
+    size: {"type": ["integer", "string"], "minimum": 1, "examples": ["512M", 1_048_576]},
+    count: {"type": "integer", "minimum": 1},
+    boolean: {"type": "boolean"},
+}
+
+impl Shape {
+    pub(super) fn containment(generator: &mut SchemaGenerator) -> Schema {
+        generator.subschema_for::<Containment>()
     }
 }

@@ -2,16 +2,18 @@
 
 use std::rc::Rc;
 
+use hyper::HeaderMap;
 use hyper::header::{ACCEPT, HeaderValue, LOCATION};
-use hyper::{HeaderMap, StatusCode};
 use tokio::sync::mpsc;
 
+use super::events::EventData;
 use super::job::{Job, Plan};
 use super::jobs::Jobs;
+use super::look;
 use super::problem::Problem;
-use super::view::OwnerView;
-use super::{look, respond_json};
-use crate::config::{OwnerWish, SessionRequest, Target, session_request};
+use super::reply::Reply;
+use super::view::{OwnerView, SessionView};
+use crate::config::{OwnerWish, SessionRequest, Table, Target, read_request};
 use crate::control::job_machine::Terms;
 use crate::respond::Answer;
 use crate::state::gateway::Gateway;
@@ -51,11 +53,16 @@ impl Drop for OwningConnection {
 }
 
 /// Answers a request for a session.
-pub(super) async fn create(jobs: &Rc<Jobs>, headers: &HeaderMap, body: &str) -> Result<Answer, Problem> {
+pub(super) async fn create(
+    jobs: &Rc<Jobs>,
+    headers: &HeaderMap,
+    body: &str,
+    (table, created, stream): (&Table<SessionRequest>, &Reply<SessionView>, &Reply<EventData<'static>>),
+) -> Result<Answer, Problem> {
     if jobs.gateway.draining.get() || jobs.is_closed() {
         return Err(Problem::draining());
     }
-    let request = session_request(body).map_err(Problem::misread)?;
+    let request = read_request(table, body).map_err(Problem::misread)?;
     let connection = request.owner == Some(OwnerWish::Connection);
     // A request without `Accept` accepts everything.
     if connection && headers.contains_key(ACCEPT) && !headers::accepts(headers, &["text/event-stream"]) {
@@ -76,9 +83,9 @@ pub(super) async fn create(jobs: &Rc<Jobs>, headers: &HeaderMap, body: &str) -> 
     }
     let mut answer = if connection {
         let events = jobs.bus.listen(Some(Rc::clone(job.id())));
-        events.beginning("session", &view).keeping(OwningConnection(Rc::clone(&job))).answer(StatusCode::CREATED)
+        events.beginning(&view).keeping(OwningConnection(Rc::clone(&job))).answer(stream)
     } else {
-        respond_json(StatusCode::CREATED, &view)
+        created.send(&view)
     };
     unknown.known();
     if let Ok(location) = HeaderValue::from_str(&format!("/v1/sessions/{}", job.id())) {

@@ -7,13 +7,15 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::Bytes;
-use hyper::StatusCode;
 use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use schemars::JsonSchema;
+use serde::Serialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::super::respond::{self, Answer};
-use super::view::EventView;
+use super::reply::Reply;
+use super::view::{EventView, SessionView};
 use leash_model::receipt::Receipt;
 use leash_model::{clock, limits};
 use leash_protocol::sse;
@@ -85,13 +87,21 @@ impl Reader {
     }
 }
 
+/// The data of an event: the session in the first event of a stream that owns it, else what happened.
+#[derive(Serialize, JsonSchema)]
+#[serde(untagged)]
+pub(super) enum EventData<'a> {
+    Session(&'a SessionView),
+    Event(&'a EventView),
+}
+
 /// The last event of a reader that was too slow.
 fn lost() -> Bytes {
     let why = Some("the client did not read the events fast enough; list the sessions, and listen again".to_owned());
-    encode("lost", &EventView { session: None, at_ms: clock::unix_ms(), why, receipt: None })
+    encode("lost", &EventData::Event(&EventView { session: None, at_ms: clock::unix_ms(), why, receipt: None }))
 }
 
-fn encode(name: &str, event: &impl serde::Serialize) -> Bytes {
+fn encode(name: &str, event: &EventData<'_>) -> Bytes {
     let mut bytes = Vec::new();
     // All events consist of text, numbers and lists, so this cannot fail.
     sse::encode(&mut bytes, None, Some(name), &serde_json::to_vec(event).unwrap_or_default());
@@ -107,7 +117,7 @@ impl Bus {
             return;
         }
         let view = EventView { session: Some(job.to_owned()), at_ms: clock::unix_ms(), why, receipt: receipt.cloned() };
-        let event = encode(what.name(), &view);
+        let event = encode(what.name(), &EventData::Event(&view));
         for reader in readers.iter().filter_map(Weak::upgrade) {
             if reader.only.as_deref().is_none_or(|only| only == job) {
                 reader.push(event.clone());
@@ -157,9 +167,9 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Lets the stream begin with this event.
-    pub(super) fn beginning(self, name: &str, first: &impl serde::Serialize) -> Listening {
-        Listening { first: Some(encode(name, first)), ..self }
+    /// Lets the stream begin with the session.
+    pub(super) fn beginning(self, session: &SessionView) -> Listening {
+        Listening { first: Some(encode("session", &EventData::Session(session))), ..self }
     }
 
     /// Keeps a value that is dropped when the connection is closed.
@@ -168,10 +178,10 @@ impl Listening {
     }
 
     /// The stream as a response.
-    pub(super) fn answer(self, status: StatusCode) -> Answer {
-        let mut answer = respond::empty(status);
+    pub(super) fn answer<T>(self, reply: &Reply<T>) -> Answer {
+        let mut answer = respond::empty(reply.status);
         *answer.body_mut() = Body::stream(self);
-        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+        answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(reply.kind));
         answer.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
         answer
     }

@@ -18,6 +18,7 @@ mod look;
 mod openapi;
 mod problem;
 mod query;
+mod reply;
 mod routes;
 #[cfg(test)]
 mod tests;
@@ -29,20 +30,20 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use hyper::{HeaderMap, Request, StatusCode};
-use serde::Serialize;
+use hyper::{HeaderMap, Request};
 
-use super::respond::{self, Answer};
-use crate::config::lease_request;
+use super::respond::Answer;
+use crate::config::{LeaseRequest, read_request};
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_protocol::headers;
 use leash_tree::blocking;
 use leash_tree::ledger::receipts;
 pub(super) use problem::Problem;
-use query::Query;
-use routes::{Act, Found, Route};
-use view::{AbortedView, ReceiptsView, SessionView, SessionsView, VersionView};
+use query::{Ending, Filter, Only};
+use reply::Reply;
+use routes::{Act, Found};
+use view::{AbortedView, EventView, ReceiptsView, SessionView, SessionsView, VersionView};
 
 pub(crate) use calls::{To, serve};
 pub(crate) use job::Job;
@@ -67,41 +68,32 @@ async fn asked(jobs: &Rc<Jobs>, request: Request<Incoming>) -> Result<Answer, Pr
         Found::Other(methods) => return Err(Problem::method(methods)),
         Found::Nothing => return Err(Problem::no_such_path(head.uri.path())),
     };
-    let query = Query::read(route.query, head.uri.query().unwrap_or_default()).map_err(Problem::invalid)?;
-    let body = if route.body.is_some() { read_body(&head.headers, body).await? } else { String::new() };
-    act(jobs, (route, id), &query, (&head.headers, &body)).await
-}
-
-async fn act(
-    jobs: &Rc<Jobs>,
-    (route, id): (&Route, &str),
-    query: &Query,
-    (headers, body): (&HeaderMap, &str),
-) -> Result<Answer, Problem> {
-    match route.act {
-        Act::Create => create::create(jobs, headers, body).await,
-        Act::List => list(jobs, query).await,
-        Act::EndAll => Ok(end_all(jobs, query).await),
-        Act::Show => show(jobs, id).await,
-        Act::End => end(jobs, id, query).await,
-        Act::Renew => renew(jobs, id, body).await,
-        Act::Abort => {
-            let job = living(jobs, id).await?;
-            Ok(respond_json(StatusCode::OK, &AbortedView { aborted: job.abort() }))
+    let text = head.uri.query().unwrap_or_default();
+    // An operation without a query refuses every parameter.
+    if !matches!(route.act, Act::List(..) | Act::EndAll(..) | Act::End(..) | Act::Events(..)) {
+        query::read(&query::NONE, text)?;
+    }
+    match &route.act {
+        Act::Create(table, created, stream) => {
+            let body = read_body(&head.headers, body).await?;
+            create::create(jobs, &head.headers, &body, (table, created, stream)).await
         }
-        Act::Events => listen(jobs, query).await,
-        Act::Document => Ok(respond_json(StatusCode::OK, &openapi::document())),
-        Act::Version => {
-            let version = env!("CARGO_PKG_VERSION").to_owned();
-            Ok(respond_json(StatusCode::OK, &VersionView { version, pid: std::process::id(), api: API }))
+        Act::List(query, listed) => Ok(list(jobs, query::read(query, text)?, listed).await),
+        Act::EndAll(query, ended, ending) => Ok(end_all(jobs, query::read(query, text)?, ended, ending).await),
+        Act::Show(shown) => show(jobs, id, shown).await,
+        Act::End(query, ended, ending) => end(jobs, id, query::read(query, text)?, (ended, ending)).await,
+        Act::Renew(table, renewed) => {
+            let body = read_body(&head.headers, body).await?;
+            renew(jobs, id, read_request(table, &body).map_err(Problem::misread)?, renewed).await
+        }
+        Act::Abort(aborted) => Ok(aborted.send(&AbortedView { aborted: living(jobs, id).await?.abort() })),
+        Act::Events(query, stream) => listen(jobs, query::read(query, text)?, stream).await,
+        Act::Document(document) => Ok(document.send(&openapi::document())),
+        Act::Version(version) => {
+            let own = env!("CARGO_PKG_VERSION").to_owned();
+            Ok(version.send(&VersionView { version: own, pid: std::process::id(), api: API }))
         }
     }
-}
-
-/// The response with a value as JSON.
-fn respond_json(status: StatusCode, value: &impl Serialize) -> Answer {
-    // All views consist of text, numbers and lists, so this cannot fail.
-    respond::json(status, serde_json::to_vec(value).unwrap_or_default())
 }
 
 /// The body of a request, bounded.
@@ -123,72 +115,77 @@ async fn read_body(headers: &HeaderMap, body: Incoming) -> Result<String, Proble
     String::from_utf8(body.into()).map_err(|_| Problem::broken())
 }
 
-async fn list(jobs: &Rc<Jobs>, query: &Query) -> Result<Answer, Problem> {
-    let wanted = |view: &SessionView| {
-        query.labels().iter().all(|(name, value)| view.labels.get(name).is_some_and(|known| known == value))
-    };
-    let mut sessions = if query.is("all", false) { jobs.all_ended() } else { Vec::new() };
+async fn list(jobs: &Rc<Jobs>, filter: Filter, listed: &Reply<SessionsView>) -> Answer {
+    let has = |view: &SessionView, name: &str, value: &str| view.labels.get(name).is_some_and(|known| known == value);
+    let mut sessions = if filter.all { jobs.all_ended() } else { Vec::new() };
     sessions.extend(look::now(jobs, &jobs.list()).await);
-    sessions.retain(wanted);
-    Ok(respond_json(StatusCode::OK, &SessionsView { sessions }))
+    sessions.retain(|view| filter.labels.iter().all(|(name, value)| has(view, name, value)));
+    listed.send(&SessionsView { sessions })
 }
 
-async fn end_all(jobs: &Rc<Jobs>, query: &Query) -> Answer {
+async fn end_all(jobs: &Rc<Jobs>, how: Ending, ended: &Reply<ReceiptsView>, ending: &Reply<SessionsView>) -> Answer {
     let all = jobs.list();
-    all.iter().for_each(|job| job.end(Reason::Requested, query.is("force", false)));
-    if !query.is("wait", true) {
-        let sessions = look::now(jobs, &all).await;
-        return respond_json(StatusCode::ACCEPTED, &SessionsView { sessions });
+    all.iter().for_each(|job| job.end(Reason::Requested, how.force));
+    if !how.wait {
+        return ending.send(&SessionsView { sessions: look::now(jobs, &all).await });
     }
     let mut receipts = Vec::new();
     for job in all {
         receipts.push(Receipt::clone(&*job.over().await));
     }
-    respond_json(StatusCode::OK, &ReceiptsView { receipts })
+    ended.send(&ReceiptsView { receipts })
 }
 
-async fn show(jobs: &Rc<Jobs>, id: &str) -> Result<Answer, Problem> {
-    let view = match jobs.get(id) {
+async fn show(jobs: &Rc<Jobs>, id: &str, shown: &Reply<SessionView>) -> Result<Answer, Problem> {
+    Ok(shown.send(&match jobs.get(id) {
         Some(job) => look::one(jobs, &job).await,
         None => over(jobs, id).await?,
-    };
-    Ok(respond_json(StatusCode::OK, &view))
+    }))
 }
 
-async fn end(jobs: &Rc<Jobs>, id: &str, query: &Query) -> Result<Answer, Problem> {
+async fn end(
+    jobs: &Rc<Jobs>,
+    id: &str,
+    how: Ending,
+    (ended, ending): (&Reply<Receipt>, &Reply<SessionView>),
+) -> Result<Answer, Problem> {
     let Some(job) = jobs.get(id) else {
         // A caller that asks again gets the same receipt.
-        let view = over(jobs, id).await?;
-        return Ok(respond_json(StatusCode::OK, &view.receipt));
+        let receipt = over(jobs, id).await?.receipt;
+        return Ok(ended.send(&receipt.ok_or_else(|| Problem::no_such_session(id))?));
     };
-    job.end(Reason::Requested, query.is("force", false));
-    if query.is("wait", true) {
-        return Ok(respond_json(StatusCode::OK, &*job.over().await));
+    job.end(Reason::Requested, how.force);
+    if how.wait {
+        return Ok(ended.send(&*job.over().await));
     }
-    Ok(respond_json(StatusCode::ACCEPTED, &look::one(jobs, &job).await))
+    Ok(ending.send(&look::one(jobs, &job).await))
 }
 
-async fn renew(jobs: &Rc<Jobs>, id: &str, body: &str) -> Result<Answer, Problem> {
-    let ttl = lease_request(body).map_err(Problem::misread)?;
+async fn renew(
+    jobs: &Rc<Jobs>,
+    id: &str,
+    lease: LeaseRequest,
+    renewed: &Reply<SessionView>,
+) -> Result<Answer, Problem> {
     let job = living(jobs, id).await?;
-    if ttl.is_none() && job.look(|life| life.terms().ttl.is_none()) {
+    if lease.ttl.is_none() && job.look(|life| life.terms().ttl.is_none()) {
         return Err(Problem::no_lease(id));
     }
-    job.renew(ttl);
+    job.renew(lease.ttl);
     // The job may have ended just before the renewal.
     still(&job)?;
-    Ok(respond_json(StatusCode::OK, &look::one(jobs, &job).await))
+    Ok(renewed.send(&look::one(jobs, &job).await))
 }
 
-async fn listen(jobs: &Rc<Jobs>, query: &Query) -> Result<Answer, Problem> {
-    let only = match query.text("session") {
+async fn listen(jobs: &Rc<Jobs>, query: Only, stream: &Reply<EventView>) -> Result<Answer, Problem> {
+    let only = match query.session.as_deref() {
         None => None,
         Some(id) => match jobs.get(id) {
             Some(job) => Some(Rc::clone(job.id())),
             None => return Err(over(jobs, id).await.map_or_else(|unknown| unknown, |view| ended(id, &view))),
         },
     };
-    Ok(jobs.bus.listen(only).answer(StatusCode::OK))
+    Ok(jobs.bus.listen(only).answer(stream))
 }
 
 /// A job that can be used.

@@ -1,14 +1,22 @@
-//! The OpenAPI 3.1 document, made from the table of routes and the types that are written.
+//! The OpenAPI 3.1 document, made from the table of routes: from the values that requests are read with, and the types that
+//! responses are written from.
 
-use schemars::SchemaGenerator;
+use std::collections::BTreeMap;
+
+use hyper::StatusCode;
 use schemars::generate::SchemaSettings;
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::routes::{Is, Parameter, ROUTES, Reply, Route};
+use super::problem::{Kind, Problem};
+use super::query::Parameter;
+use super::reply::Reply;
+use super::routes::{Act, ROUTES, Route};
+use crate::config::Table;
 
 /// The document.
 pub(super) fn document() -> Value {
-    let settings = SchemaSettings::draft2020_12().with(|settings| {
+    let settings = SchemaSettings::draft2020_12().for_serialize().with(|settings| {
         settings.definitions_path = "/components/schemas".into();
         settings.meta_schema = None;
     });
@@ -36,49 +44,106 @@ pub(super) fn document() -> Value {
     })
 }
 
+/// The problems of every request: of its query, and of its admission.
+const OF_REQUESTS: [Kind; 5] =
+    [Kind::InvalidRequest, Kind::RepeatedHeader, Kind::Unauthorized, Kind::Origin, Kind::Host];
+
+/// The problems of every body.
+const OF_BODIES: [Kind; 3] = [Kind::InvalidJson, Kind::TooLarge, Kind::UnsupportedMediaType];
+
+/// An operation of the document, while it is being described.
+struct Operation<'g> {
+    generator: &'g mut SchemaGenerator,
+    parameters: Vec<Value>,
+    body: Option<Value>,
+    responses: Map<String, Value>,
+}
+
 fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
-    let mut parameters: Vec<Value> = route.query.iter().map(parameter).collect();
+    let mut told = Operation { generator, parameters: Vec::new(), body: None, responses: Map::new() };
+    let mut problems = OF_REQUESTS.to_vec();
     if route.path.contains("{id}") {
-        let id = json!({"name": "id", "in": "path", "required": true, "description": "The session.",
-            "schema": {"type": "string"}});
-        parameters.insert(0, id);
+        told.parameters.push(json!({"name": "id", "in": "path", "required": true, "description": "The session.",
+            "schema": {"type": "string"}}));
+        problems.push(Kind::NoSuchSession);
     }
+    told.act(&route.act);
+    if told.body.is_some() {
+        problems.extend(OF_BODIES);
+    }
+    problems.extend(route.problems);
+    told.problems(problems);
     let mut operation = json!({
         "operationId": route.name,
         "summary": route.summary,
         "description": route.contract,
-        "responses": responses(route.answers, generator),
+        "responses": told.responses,
     });
-    if !parameters.is_empty() {
-        operation["parameters"] = parameters.into();
+    if !told.parameters.is_empty() {
+        operation["parameters"] = told.parameters.into();
     }
-    if let Some(shape) = route.body {
-        operation["requestBody"] =
-            json!({"required": true, "content": {"application/json": {"schema": shape(generator)}}});
+    if let Some(body) = told.body {
+        operation["requestBody"] = body;
     }
     operation
 }
 
-fn parameter(parameter: &Parameter) -> Value {
-    let schema = match parameter.is {
-        Is::Boolean => json!({"type": "boolean"}),
-        Is::Text => json!({"type": "string"}),
-        Is::Texts => json!({"type": "array", "items": {"type": "string"}}),
-    };
-    json!({"name": parameter.name, "in": "query", "description": parameter.about, "schema": schema})
-}
-
-fn responses(answers: &[Reply], generator: &mut SchemaGenerator) -> Value {
-    let mut responses = Map::new();
-    for answer in answers {
-        let mut content = json!({});
-        if let Some(shape) = answer.shape {
-            content["schema"] = shape(generator).to_value();
-        }
-        let response = json!({"description": answer.about, "content": {answer.kind: content}});
-        responses.insert(answer.status.to_string(), response);
+impl Operation<'_> {
+    fn act(&mut self, act: &Act) {
+        match act {
+            Act::Create(body, created, stream) => self.body(body).reply(created).reply(stream),
+            Act::List(query, listed) => self.query(query).reply(listed),
+            Act::EndAll(query, ended, ending) => self.query(query).reply(ended).reply(ending),
+            Act::Show(shown) => self.reply(shown),
+            Act::End(query, ended, ending) => self.query(query).reply(ended).reply(ending),
+            Act::Renew(body, renewed) => self.body(body).reply(renewed),
+            Act::Abort(aborted) => self.reply(aborted),
+            Act::Events(query, stream) => self.query(query).reply(stream),
+            Act::Document(document) => self.reply(document),
+            Act::Version(version) => self.reply(version),
+        };
     }
-    responses.into()
+
+    fn query<T: Default>(&mut self, query: &[Parameter<T>]) -> &mut Self {
+        self.parameters.extend(query.iter().map(Parameter::document));
+        self
+    }
+
+    fn body<T>(&mut self, table: &Table<T>) -> &mut Self {
+        let schema = table.schema(self.generator);
+        self.body = Some(json!({"required": table.needs_keys(), "content": {"application/json": {"schema": schema}}}));
+        self
+    }
+
+    fn reply<T: JsonSchema>(&mut self, reply: &Reply<T>) -> &mut Self {
+        let schema = self.generator.subschema_for::<T>();
+        self.response(reply.status, reply.about, (reply.kind, schema));
+        self
+    }
+
+    fn problems(&mut self, problems: Vec<Kind>) {
+        let mut by_status: BTreeMap<StatusCode, Vec<Kind>> = BTreeMap::new();
+        for kind in problems {
+            by_status.entry(kind.facts().0).or_default().push(kind);
+        }
+        for (status, kinds) in by_status {
+            let about: Vec<String> =
+                kinds.iter().map(|kind| format!("`{}`: {}", kind.name(), kind.facts().1)).collect();
+            let mut schema = self.generator.subschema_for::<Problem>();
+            schema.insert("properties".to_owned(), json!({"type": {"enum": kinds}}));
+            self.response(status, &about.join(". "), ("application/problem+json", schema));
+        }
+    }
+
+    /// Adds a response. A status that has several content types has one description.
+    fn response(&mut self, status: StatusCode, about: &str, (kind, schema): (&str, Schema)) {
+        let response = self.responses.entry(status.as_str()).or_insert_with(|| json!({"description": about}));
+        if response["description"] != about {
+            let both = format!("{}. {about}", response["description"].as_str().unwrap_or_default());
+            response["description"] = both.into();
+        }
+        response["content"][kind] = json!({"schema": schema});
+    }
 }
 
 #[cfg(test)]

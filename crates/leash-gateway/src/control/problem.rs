@@ -10,15 +10,86 @@ use super::super::respond::{self, Answer};
 use crate::config::{Fault, Misread};
 use leash_model::start_failure::{CommandOrigin, StartFailure};
 
+/// The type of a problem.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, JsonSchema)]
+#[schemars(rename = "ProblemType")]
+pub(super) enum Kind {
+    #[serde(rename = "urn:leash:problem:invalid-json")]
+    InvalidJson,
+    #[serde(rename = "urn:leash:problem:invalid-request")]
+    InvalidRequest,
+    #[serde(rename = "urn:leash:problem:repeated-header")]
+    RepeatedHeader,
+    #[serde(rename = "urn:leash:problem:unauthorized")]
+    Unauthorized,
+    #[serde(rename = "urn:leash:problem:origin")]
+    Origin,
+    #[serde(rename = "urn:leash:problem:host")]
+    Host,
+    #[serde(rename = "urn:leash:problem:no-such-session")]
+    NoSuchSession,
+    #[serde(rename = "urn:leash:problem:no-such-path")]
+    NoSuchPath,
+    #[serde(rename = "urn:leash:problem:method-not-allowed")]
+    MethodNotAllowed,
+    #[serde(rename = "urn:leash:problem:not-acceptable")]
+    NotAcceptable,
+    #[serde(rename = "urn:leash:problem:ended")]
+    Ended,
+    #[serde(rename = "urn:leash:problem:no-lease")]
+    NoLease,
+    #[serde(rename = "urn:leash:problem:too-large")]
+    TooLarge,
+    #[serde(rename = "urn:leash:problem:unsupported-media-type")]
+    UnsupportedMediaType,
+    #[serde(rename = "urn:leash:problem:server-failed")]
+    ServerFailed,
+    #[serde(rename = "urn:leash:problem:draining")]
+    Draining,
+    #[serde(rename = "urn:leash:problem:too-many-sessions")]
+    TooManySessions,
+}
+
+impl Kind {
+    /// The last word of its URN.
+    pub(super) fn name(self) -> String {
+        let urn = serde_json::to_value(self).unwrap_or_default();
+        urn.as_str().and_then(|urn| urn.rsplit(':').next()).unwrap_or_default().to_owned()
+    }
+
+    /// Its status and its title.
+    pub(super) fn facts(self) -> (StatusCode, &'static str) {
+        match self {
+            Kind::InvalidJson => (StatusCode::BAD_REQUEST, "The body is not JSON"),
+            Kind::InvalidRequest => (StatusCode::BAD_REQUEST, "The request is not valid"),
+            Kind::RepeatedHeader => (StatusCode::BAD_REQUEST, "A header is given twice"),
+            Kind::Unauthorized => (StatusCode::UNAUTHORIZED, "The token is missing or wrong"),
+            Kind::Origin => (StatusCode::FORBIDDEN, "The request has an Origin"),
+            Kind::Host => (StatusCode::FORBIDDEN, "The Host is not known"),
+            Kind::NoSuchSession => (StatusCode::NOT_FOUND, "There is no such session"),
+            Kind::NoSuchPath => (StatusCode::NOT_FOUND, "There is nothing at this path"),
+            Kind::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "The path has no such method"),
+            Kind::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "The answer would not be accepted"),
+            Kind::Ended => (StatusCode::CONFLICT, "The session has ended"),
+            Kind::NoLease => (StatusCode::CONFLICT, "There is nothing to renew"),
+            Kind::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "The request is too large"),
+            Kind::UnsupportedMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "The body must be JSON"),
+            Kind::ServerFailed => (StatusCode::BAD_GATEWAY, "A server could not be started"),
+            Kind::Draining => (StatusCode::SERVICE_UNAVAILABLE, "The daemon is shutting down"),
+            Kind::TooManySessions => (StatusCode::SERVICE_UNAVAILABLE, "There are too many sessions"),
+        }
+    }
+}
+
 /// A problem, in the format of RFC 9457.
 #[derive(Clone, Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in super::super) struct Problem {
     /// `urn:leash:problem:NAME`.
     #[serde(rename = "type")]
-    kind: String,
+    kind: Kind,
     /// A title, the same for every problem of this type.
-    title: String,
+    title: &'static str,
     /// The HTTP status.
     status: u16,
     /// The details of this occurrence.
@@ -73,10 +144,11 @@ impl From<Fault> for Mistake {
 }
 
 impl Problem {
-    fn new(status: StatusCode, name: &str, title: &str, detail: impl Into<String>) -> Problem {
+    fn new(kind: Kind, detail: impl Into<String>) -> Problem {
+        let (status, title) = kind.facts();
         Problem {
-            kind: format!("urn:leash:problem:{name}"),
-            title: title.to_owned(),
+            kind,
+            title,
             status: status.as_u16(),
             detail: detail.into(),
             hint: None,
@@ -95,10 +167,7 @@ impl Problem {
     /// 400: the body is not JSON, or has mistakes.
     pub(super) fn misread(misread: Misread) -> Problem {
         match misread {
-            Misread::NotJson(fault) => {
-                Problem::new(StatusCode::BAD_REQUEST, "invalid-json", "The body is not JSON", fault.what)
-                    .hint(fault.hint)
-            }
+            Misread::NotJson(fault) => Problem::new(Kind::InvalidJson, fault.what).hint(fault.hint),
             Misread::Faults(faults) => Problem::invalid(faults.into_iter().map(Mistake::from).collect()),
         }
     }
@@ -109,8 +178,7 @@ impl Problem {
             [only] => only.what.clone(),
             many => format!("there are {} mistakes in the request; nothing was started", many.len()),
         };
-        let status = StatusCode::BAD_REQUEST;
-        Problem { errors, ..Problem::new(status, "invalid-request", "The request is not valid", detail) }
+        Problem { errors, ..Problem::new(Kind::InvalidRequest, detail) }
     }
 
     /// 400: one mistake in the body.
@@ -125,7 +193,7 @@ impl Problem {
     /// 400: the body could not be read.
     pub(super) fn broken() -> Problem {
         let detail = "the body is incomplete, came too late, or is not UTF-8";
-        Problem::new(StatusCode::BAD_REQUEST, "invalid-json", "The body is not JSON", detail)
+        Problem::new(Kind::InvalidJson, detail)
     }
 
     /// The request may not be served.
@@ -142,13 +210,13 @@ impl Problem {
     /// 400: a header on which admission depends came twice.
     fn repeated(name: &str) -> Problem {
         let detail = format!("the header `{name}` is given twice");
-        Problem::new(StatusCode::BAD_REQUEST, "repeated-header", "A header is given twice", detail)
+        Problem::new(Kind::RepeatedHeader, detail)
     }
 
     /// 401: the token is missing or wrong.
     fn unauthorized() -> Problem {
         let detail = "a bearer token is required";
-        Problem::new(StatusCode::UNAUTHORIZED, "unauthorized", "The token is missing or wrong", detail).hint(
+        Problem::new(Kind::Unauthorized, detail).hint(
             "send `Authorization: Bearer TOKEN`; it is in the variable that `--control-token-env` names".to_owned(),
         )
     }
@@ -156,103 +224,86 @@ impl Problem {
     /// 403: the request comes from a page in a browser.
     fn origin() -> Problem {
         let detail = "requests from pages in browsers are not served";
-        Problem::new(StatusCode::FORBIDDEN, "origin", "The request has an Origin", detail)
+        Problem::new(Kind::Origin, detail)
     }
 
     /// 403: the `Host` header names a host that is not allowed.
     fn host() -> Problem {
-        Problem::new(StatusCode::FORBIDDEN, "host", "The Host is not known", "this Host is not allowed")
-            .hint("name it in `allowedHosts`".to_owned())
+        Problem::new(Kind::Host, "this Host is not allowed").hint("name it in `allowedHosts`".to_owned())
     }
 
     /// 404: no such session.
     pub(super) fn no_such_session(id: &str) -> Problem {
         let detail = format!("there is no session `{}`", id.escape_debug());
-        let title = "There is no such session";
-        Problem::new(StatusCode::NOT_FOUND, "no-such-session", title, detail)
-            .hint("GET /v1/sessions lists all sessions".to_owned())
+        Problem::new(Kind::NoSuchSession, detail).hint("GET /v1/sessions lists all sessions".to_owned())
     }
 
     /// 404: no such path.
     pub(super) fn no_such_path(path: &str) -> Problem {
         let detail = format!("there is nothing at `{}`", path.escape_debug());
-        Problem::new(StatusCode::NOT_FOUND, "no-such-path", "There is nothing at this path", detail)
-            .hint("GET /v1/openapi.json lists all paths".to_owned())
+        Problem::new(Kind::NoSuchPath, detail).hint("GET /v1/openapi.json lists all paths".to_owned())
     }
 
     /// 405: the path does not have this method.
     pub(super) fn method(allowed: String) -> Problem {
-        let title = "The path has no such method";
         let detail = format!("only {allowed}");
-        let status = StatusCode::METHOD_NOT_ALLOWED;
-        Problem { allow: Some(allowed), ..Problem::new(status, "method-not-allowed", title, detail) }
+        Problem { allow: Some(allowed), ..Problem::new(Kind::MethodNotAllowed, detail) }
     }
 
     /// 406: the response is an event stream, which the caller does not accept.
     pub(super) fn not_acceptable() -> Problem {
         let detail = "the answer is an event stream, and `Accept` does not allow one";
-        Problem::new(StatusCode::NOT_ACCEPTABLE, "not-acceptable", "The answer would not be accepted", detail)
-            .hint("send `Accept: text/event-stream`".to_owned())
+        Problem::new(Kind::NotAcceptable, detail).hint("send `Accept: text/event-stream`".to_owned())
     }
 
     /// 409: the session has ended or is ending.
     pub(super) fn ended(id: &str, why: &str) -> Problem {
         let detail = format!("session `{}` has ended or is being ended: {why}", id.escape_debug());
-        Problem::new(StatusCode::CONFLICT, "ended", "The session has ended", detail)
+        Problem::new(Kind::Ended, detail)
     }
 
     /// 409: the session has no lease to renew.
     pub(super) fn no_lease(id: &str) -> Problem {
         let detail = format!("session `{}` has no ttl", id.escape_debug());
-        Problem::new(StatusCode::CONFLICT, "no-lease", "There is nothing to renew", detail)
-            .hint("send one: `{\"ttl\": \"30s\"}`".to_owned())
+        Problem::new(Kind::NoLease, detail).hint("send one: `{\"ttl\": \"30s\"}`".to_owned())
     }
 
     /// 413: the body is too large.
     pub(super) fn too_large(most: usize) -> Problem {
         let detail = format!("a request has at most {most} bytes");
-        Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too-large", "The request is too large", detail)
+        Problem::new(Kind::TooLarge, detail)
     }
 
     /// 415: the `Content-Type` is not JSON.
     pub(super) fn not_json() -> Problem {
-        let title = "The body must be JSON";
-        Problem::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            "unsupported-media-type",
-            title,
-            "the `Content-Type` is not JSON",
-        )
-        .hint("send `Content-Type: application/json`".to_owned())
+        Problem::new(Kind::UnsupportedMediaType, "the `Content-Type` is not JSON")
+            .hint("send `Content-Type: application/json`".to_owned())
     }
 
     /// 502: a server could not be started, and so none was.
     pub(super) fn server_failed(server: &str, failure: StartFailure) -> Problem {
         let why = failure.line();
         let detail = format!("server `{server}` could not be started: {why}");
-        let hint = failure.hint(CommandOrigin::Request);
-        let problem = Problem::new(StatusCode::BAD_GATEWAY, "server-failed", "A server could not be started", detail);
-        Problem { server: Some(server.to_owned()), why: Some(why), failure: Some(Box::new(failure)), ..problem }
-            .hint(hint)
+        let hint = Some(failure.hint(CommandOrigin::Request));
+        let problem = Problem::new(Kind::ServerFailed, detail);
+        Problem { server: Some(server.to_owned()), why: Some(why), failure: Some(Box::new(failure)), hint, ..problem }
     }
 
     /// 503: the daemon is shutting down.
     pub(super) fn draining() -> Problem {
         let detail = "the daemon is shutting down and accepts no new sessions";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "draining", "The daemon is shutting down", detail)
-            .hint("start another one".to_owned())
+        Problem::new(Kind::Draining, detail).hint("start another one".to_owned())
     }
 
     /// 503: the limit of sessions is reached.
     pub(super) fn too_many() -> Problem {
         let detail = "the daemon has as many sessions as it may have";
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too-many-sessions", "There are too many sessions", detail)
-            .hint("end some, or raise `maxSessions`".to_owned())
+        Problem::new(Kind::TooManySessions, detail).hint("end some, or raise `maxSessions`".to_owned())
     }
 
     /// The problem as a response.
     pub(in super::super) fn answer(&self) -> Answer {
-        let status = StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let (status, _) = self.kind.facts();
         // Every field of a problem can be serialized, so this cannot fail.
         let mut answer = respond::json(status, serde_json::to_vec(self).unwrap_or_default());
         let headers = answer.headers_mut();

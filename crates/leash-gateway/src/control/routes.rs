@@ -1,24 +1,31 @@
 //! The paths of the control API: one table, which routes requests and from which the OpenAPI document is made.
 
-use schemars::{JsonSchema, Schema, SchemaGenerator};
+use hyper::StatusCode;
+use serde_json::Value;
 
-use super::problem::Problem;
-use super::view::{AbortedView, EventView, Lease, NewSession, ReceiptsView, SessionView, SessionsView, VersionView};
+use super::events::EventData;
+use super::problem::Kind;
+use super::query::{ENDING, Ending, FILTER, Filter, ONLY, Only, Parameter};
+use super::reply::Reply;
+use super::view::{AbortedView, EventView, ReceiptsView, SessionView, SessionsView, VersionView};
+use crate::config::{LEASE, LeaseRequest, NEW_SESSION, SessionRequest, Table};
 use leash_model::receipt::Receipt;
 
-/// The operation of a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// The operation of a route: its query, its body and its successful responses. An operation reads and answers with these
+/// values, and the OpenAPI document describes the same ones.
 pub(super) enum Act {
-    Create,
-    List,
-    EndAll,
-    Show,
-    End,
-    Renew,
-    Abort,
-    Events,
-    Document,
-    Version,
+    Create(Table<SessionRequest>, Reply<SessionView>, Reply<EventData<'static>>),
+    List(&'static [Parameter<Filter>], Reply<SessionsView>),
+    /// The second response is for a caller that does not wait.
+    EndAll(&'static [Parameter<Ending>], Reply<ReceiptsView>, Reply<SessionsView>),
+    Show(Reply<SessionView>),
+    /// The second response is for a caller that does not wait.
+    End(&'static [Parameter<Ending>], Reply<Receipt>, Reply<SessionView>),
+    Renew(Table<LeaseRequest>, Reply<SessionView>),
+    Abort(Reply<AbortedView>),
+    Events(&'static [Parameter<Only>], Reply<EventView>),
+    Document(Reply<Value>),
+    Version(Reply<VersionView>),
 }
 
 /// A method and a path of the API.
@@ -32,210 +39,125 @@ pub(super) struct Route {
     pub(super) summary: &'static str,
     /// The contract: the facts that hold when it returns.
     pub(super) contract: &'static str,
-    pub(super) query: &'static [Parameter],
-    pub(super) body: Option<Shape>,
-    pub(super) answers: &'static [Reply],
+    /// Its problems, apart from those of every request, of every body and of every id.
+    pub(super) problems: &'static [Kind],
 }
-
-/// A parameter of the query.
-pub(super) struct Parameter {
-    pub(super) name: &'static str,
-    pub(super) is: Is,
-    pub(super) about: &'static str,
-}
-
-/// The type of a parameter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Is {
-    Boolean,
-    Text,
-    /// A text that may be given several times.
-    Texts,
-}
-
-/// A possible response.
-pub(super) struct Reply {
-    pub(super) status: u16,
-    pub(super) about: &'static str,
-    pub(super) kind: &'static str,
-    pub(super) shape: Option<Shape>,
-}
-
-/// The schema of a type.
-pub(super) type Shape = fn(&mut SchemaGenerator) -> Schema;
-
-fn shape<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
-    generator.subschema_for::<T>()
-}
-
-const fn json<T: JsonSchema>(status: u16, about: &'static str) -> Reply {
-    Reply { status, about, kind: "application/json", shape: Some(shape::<T>) }
-}
-
-const fn problem(status: u16, about: &'static str) -> Reply {
-    Reply { status, about, kind: "application/problem+json", shape: Some(shape::<Problem>) }
-}
-
-const fn events(status: u16, about: &'static str) -> Reply {
-    Reply { status, about, kind: "text/event-stream", shape: Some(shape::<EventView>) }
-}
-
-const UNKNOWN: Reply = problem(404, "`no-such-session`");
-
-const WAIT: Parameter =
-    Parameter { name: "wait", is: Is::Boolean, about: "`false`: the answer comes at once, and the end goes on." };
-
-const FORCE: Parameter =
-    Parameter { name: "force", is: Is::Boolean, about: "`true`: no grace, processes are killed at once." };
 
 /// All routes.
-pub(super) const ROUTES: [Route; 10] = [
+pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "POST",
         path: "/v1/sessions",
-        act: Act::Create,
+        act: Act::Create(
+            NEW_SESSION,
+            Reply::json(StatusCode::CREATED, "The session; `Location` says where it is"),
+            Reply::events(
+                StatusCode::CREATED,
+                "With `owner.connection`: `session`, and then the events of the session",
+            ),
+        ),
         name: "createSession",
         summary: "Begin a session",
         contract: "When it returns with 201, every stdio server runs and every HTTP server has accepted a connection. When it \
                    returns with anything else, nothing remains of what was begun. With `owner.connection` the answer is an event \
                    stream whose first event, `session`, has the session; when that connection is closed, the session ends.",
-        query: &[],
-        body: Some(shape::<NewSession>),
-        answers: &[
-            json::<SessionView>(201, "The session; `Location` says where it is"),
-            problem(400, "`invalid-json` or `invalid-request`, with every mistake"),
-            problem(406, "`not-acceptable`: an event stream would not be accepted"),
-            problem(409, "`ended`: it was ended while it was starting"),
-            problem(413, "`too-large`"),
-            problem(415, "`unsupported-media-type`"),
-            problem(502, "`server-failed`, with `server`, `why` and `failure`"),
-            problem(503, "`draining` or `too-many-sessions`"),
-        ],
+        problems: &[Kind::NotAcceptable, Kind::Ended, Kind::ServerFailed, Kind::Draining, Kind::TooManySessions],
     },
     Route {
         method: "GET",
         path: "/v1/sessions",
-        act: Act::List,
+        act: Act::List(&FILTER, Reply::json(StatusCode::OK, "The sessions")),
         name: "listSessions",
         summary: "All sessions",
         contract: "Those that are starting, live or ending, in the order in which they began.",
-        query: &[
-            Parameter { name: "all", is: Is::Boolean, about: "`true`: also the last 100 that have ended." },
-            Parameter { name: "label", is: Is::Texts, about: "`NAME=VALUE`: only those with this label." },
-        ],
-        body: None,
-        answers: &[json::<SessionsView>(200, "The sessions"), problem(400, "`invalid-request`")],
+        problems: &[],
     },
     Route {
         method: "DELETE",
         path: "/v1/sessions",
-        act: Act::EndAll,
+        act: Act::EndAll(
+            &ENDING,
+            Reply::json(StatusCode::OK, "The receipts"),
+            Reply::json(StatusCode::ACCEPTED, "With `wait=false`: the sessions that are being ended"),
+        ),
         name: "endSessions",
         summary: "End all sessions",
         contract: "As for one: all end at the same time, and when it returns with 200 nothing is left of any, or what is left is \
                    in its receipt. Sessions that begin meanwhile are not touched.",
-        query: &[WAIT, FORCE],
-        body: None,
-        answers: &[
-            json::<ReceiptsView>(200, "The receipts"),
-            json::<SessionsView>(202, "With `wait=false`: the sessions that are being ended"),
-            problem(400, "`invalid-request`"),
-        ],
+        problems: &[],
     },
     Route {
         method: "GET",
         path: "/v1/sessions/{id}",
-        act: Act::Show,
+        act: Act::Show(Reply::json(StatusCode::OK, "The session")),
         name: "getSession",
         summary: "One session",
         contract: "Also one that has ended, as long as its receipt is kept.",
-        query: &[],
-        body: None,
-        answers: &[json::<SessionView>(200, "The session"), UNKNOWN],
+        problems: &[],
     },
     Route {
         method: "DELETE",
         path: "/v1/sessions/{id}",
-        act: Act::End,
+        act: Act::End(
+            &ENDING,
+            Reply::json(StatusCode::OK, "The receipt"),
+            Reply::json(StatusCode::ACCEPTED, "With `wait=false`: the session that is being ended"),
+        ),
         name: "endSession",
         summary: "End a session",
         contract: "When it returns with 200, every process of the session is proved to be gone and every session at a server \
                    elsewhere is deleted, those of `leash run --session` and `leash connect --session` with its id included; what \
                    could not be is named in the receipt as `left`, with the reason. Its URLs answer \
                    404 from the moment of the call. A caller that leaves changes nothing. Asked again it returns the same receipt.",
-        query: &[WAIT, FORCE],
-        body: None,
-        answers: &[
-            json::<Receipt>(200, "The receipt"),
-            json::<SessionView>(202, "With `wait=false`: the session that is being ended"),
-            problem(400, "`invalid-request`"),
-            UNKNOWN,
-        ],
+        problems: &[],
     },
     Route {
         method: "PUT",
         path: "/v1/sessions/{id}/lease",
-        act: Act::Renew,
+        act: Act::Renew(LEASE, Reply::json(StatusCode::OK, "The session")),
         name: "renewSession",
         summary: "Renew a lease",
         contract: "When it returns with 200, the session lives for at least its ttl from now, unless something else ends it.",
-        query: &[],
-        body: Some(shape::<Lease>),
-        answers: &[
-            json::<SessionView>(200, "The session"),
-            problem(400, "`invalid-json` or `invalid-request`"),
-            UNKNOWN,
-            problem(409, "`no-lease` or `ended`"),
-            problem(413, "`too-large`"),
-            problem(415, "`unsupported-media-type`"),
-        ],
+        problems: &[Kind::Ended, Kind::NoLease],
     },
     Route {
         method: "POST",
         path: "/v1/sessions/{id}/abort",
-        act: Act::Abort,
+        act: Act::Abort(Reply::json(StatusCode::OK, "The number of requests")),
         name: "abortSession",
         summary: "Cancel the requests in flight",
         contract: "When it returns, every request that was in flight is cancelled: its client gets the error -32000 `aborted`, or its \
                    answer breaks off where half of it is written, and its server is told; at HTTP servers that is under way. The session \
                    stays, with everything it holds.",
-        query: &[],
-        body: None,
-        answers: &[json::<AbortedView>(200, "The number of requests"), UNKNOWN, problem(409, "`ended`")],
+        problems: &[Kind::Ended],
     },
     Route {
         method: "GET",
         path: "/v1/events",
-        act: Act::Events,
+        act: Act::Events(&ONLY, Reply::events(StatusCode::OK, "The events")),
         name: "listen",
         summary: "Events of sessions",
         contract: "Events from now on: `started`, `owner-lost`, `ending` and `ended` with the receipt. A comment comes at once, \
                    and then every 15 s. A reader that leaves 256 events unread is cut off, and its last event is `lost`.",
-        query: &[Parameter { name: "session", is: Is::Text, about: "Only of this one; the stream ends with it." }],
-        body: None,
-        answers: &[events(200, "The events"), problem(400, "`invalid-request`"), UNKNOWN],
+        problems: &[Kind::NoSuchSession, Kind::Ended],
     },
     Route {
         method: "GET",
         path: "/v1/openapi.json",
-        act: Act::Document,
+        act: Act::Document(Reply::json(StatusCode::OK, "This document")),
         name: "getOpenapi",
         summary: "This document",
         contract: "It is made from the code that answers.",
-        query: &[],
-        body: None,
-        answers: &[Reply { status: 200, about: "This document", kind: "application/json", shape: None }],
+        problems: &[],
     },
     Route {
         method: "GET",
         path: "/v1/version",
-        act: Act::Version,
+        act: Act::Version(Reply::json(StatusCode::OK, "Version and pid")),
         name: "getVersion",
         summary: "Version of the daemon",
         contract: "Also a way to check that a daemon is running.",
-        query: &[],
-        body: None,
-        answers: &[json::<VersionView>(200, "Version and pid")],
+        problems: &[],
     },
 ];
 

@@ -1,6 +1,5 @@
 //! The accept loops of the control API. leash binds them before the gateway starts and closes them before it ends.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -114,17 +113,8 @@ fn socket(wanted: &ControlSocket, runtime_dir: &Path) -> Result<Option<Taken>, C
 }
 
 async fn accept_local(jobs: Rc<Jobs>, listener: UnixListener, bells: Bells) {
-    let mut told = None;
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = bells.closing.cancelled() => break,
-        };
-        match accepted {
-            Ok((stream, _)) => entry::let_in_local(&jobs, stream, &bells),
-            Err(error) => listen::pause(&jobs, &error, &mut told).await,
-        }
-    }
+    let begin = |(stream, _)| entry::let_in_local(&jobs, stream, &bells);
+    listen::accept_each(&jobs, &bells.closing, async || listener.accept().await, begin).await;
     // Serves the callers that connected before the path was freed. `accept` does not block: the runtime made the socket
     // non-blocking.
     let Ok(listener) = listener.into_std() else { return };
@@ -137,18 +127,9 @@ async fn accept_local(jobs: Rc<Jobs>, listener: UnixListener, bells: Bells) {
 }
 
 async fn accept(jobs: Rc<Jobs>, listener: TcpListener, gate: Gate, bells: Bells) {
-    let mut told = None;
-    loop {
-        let accepted: Result<(_, SocketAddr), _> = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = bells.closing.cancelled() => return,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                listen::notice_dead_peers(&stream);
-                entry::let_in(&jobs, stream, gate.clone(), &bells);
-            }
-            Err(error) => listen::pause(&jobs, &error, &mut told).await,
-        }
-    }
+    let begin = |(stream, _)| {
+        listen::notice_dead_peers(&stream);
+        entry::let_in(&jobs, stream, gate.clone(), &bells);
+    };
+    listen::accept_each(&jobs, &bells.closing, async || listener.accept().await, begin).await;
 }

@@ -7,12 +7,13 @@ use serde_json::value::RawValue;
 
 use super::asked::Unanswered;
 use super::holding::{self, Upstream};
-use super::{revive, token};
+use super::revive;
 use crate::call::Call;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session::Session;
 use leash_model::limits;
+use leash_protocol::headers;
 
 /// `notifications/cancelled` messages for a legacy server. A dropped connection does not cancel a request there.
 pub(crate) struct Cancellation {
@@ -22,7 +23,7 @@ pub(crate) struct Cancellation {
 
 /// Prepares the cancellation of a call's requests. `None` if the call has no session.
 pub(crate) fn cancellation(server: &Server, call: &Call, ids: &[Box<RawValue>]) -> Option<Cancellation> {
-    let session = server.session(token(call)?).filter(|session| session.is_of(call))?;
+    let session = server.session(headers::named_session(&call.headers)?).filter(|session| session.is_of(call))?;
     Some(Cancellation::new(session, ids))
 }
 

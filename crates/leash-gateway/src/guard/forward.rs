@@ -123,18 +123,13 @@ pub(super) async fn pass_whole(
 /// Removes the headers about the connection to the upstream from a response's head.
 pub(super) fn cleaned(mut head: Parts) -> Parts {
     headers::strip_hop_by_hop(&mut head.headers);
-    if is_event_stream(&head.headers) {
+    if headers::is_event_stream(&head.headers) {
         let (name, value) = NO_BUFFERING;
         head.headers.insert(name, value);
     }
     head.version = hyper::Version::HTTP_11;
     head.extensions.clear();
     head
-}
-
-pub(super) fn is_event_stream(headers: &HeaderMap) -> bool {
-    let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    value.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("text/event-stream")
 }
 
 /// Reads a short response to its end. `None` if it is too long or breaks off.
@@ -166,8 +161,8 @@ pub(super) async fn without_session(gateway: &Rc<Gateway>, server: &Rc<Server>, 
         Ok(answer) => answer,
         Err(error) => return failed(&error, asked.id.as_deref()),
     };
-    if let Some(id) = session_id(&answer)
-        && let Err(refused) = adopt(gateway, server, call, &id)
+    if let Some(id) = headers::opened_session(answer.headers())
+        && let Err(refused) = adopt(gateway, server, call, id)
     {
         return refused;
     }
@@ -175,12 +170,6 @@ pub(super) async fn without_session(gateway: &Rc<Gateway>, server: &Rc<Server>, 
     let listens = asked.listens || call.method == Method::GET;
     let until = if listens { Until::Stopping(gateway.client.deadline.clone()) } else { Until::End };
     pass_whole(gateway, server, answer, until).await.unwrap_or_else(|error| failed(&error, asked.id.as_deref()))
-}
-
-/// The session id in a response, if it is valid.
-pub(super) fn session_id<B>(answer: &Response<B>) -> Option<String> {
-    let id = answer.headers().get(headers::SESSION_ID)?.to_str().ok()?;
-    headers::valid_session_id(id).then(|| id.to_owned())
 }
 
 /// Guards a session that the server opened without `initialize`, for instance in its response to a probe.

@@ -11,11 +11,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::asked::Unanswered;
 use super::forward;
-use super::listen::Pings;
 use super::revive::Revival;
 use crate::budget::Client;
 use crate::call::Call;
 use crate::config::Target;
+use crate::keep_alive::Pings;
 use crate::metrics::add;
 use crate::state::backend::{Holding, Release};
 use crate::state::gateway::Gateway;

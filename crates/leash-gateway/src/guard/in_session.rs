@@ -15,11 +15,11 @@ use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::session::{InFlight, Session};
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::{Message, codes};
+use leash_protocol::envelope::codes;
 use leash_protocol::headers;
 use leash_upstream::body::Body;
 use leash_upstream::client::UpstreamError;
-use leash_upstream::delete;
+use leash_upstream::lost::{Lost, lost};
 
 /// The response of an upstream.
 enum Heard {
@@ -28,7 +28,7 @@ enum Heard {
     /// A response for the client, read to its end.
     Short(Response<bytes::Bytes>),
     /// The upstream no longer knows the session.
-    Lost(Response<bytes::Bytes>),
+    Lost(Response<bytes::Bytes>, Lost),
 }
 
 /// Answers a request of a session.
@@ -59,8 +59,8 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
             // The session ended before the server responded.
             () = upstream.gone().cancelled_owned() => return ended(gateway, &asked),
         };
-        let answer = match heard {
-            Ok(Heard::Lost(answer)) => answer,
+        let (answer, lost) = match heard {
+            Ok(Heard::Lost(answer, lost)) => (answer, lost),
             Ok(Heard::Fine(answer)) => {
                 let passed = tokio::select! {
                     passed = pass(gateway, call, answer, flight) => passed,
@@ -71,7 +71,7 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
             Ok(Heard::Short(answer)) => return short(session, upstream, answer),
             Err(error) => return forward::failed(&error, asked.id.as_deref()),
         };
-        if !std::mem::take(&mut once_more) || !revive::revive(gateway, session, &id, answer.status()).await {
+        if !std::mem::take(&mut once_more) || !revive::revive(gateway, session, &id, lost).await {
             if upstream.id() != id {
                 // The server lost an id that was replaced meanwhile. That says nothing about the new id.
                 return short(session, upstream, answer);
@@ -91,31 +91,16 @@ async fn ask(gateway: &Gateway, session: &Session, call: &Call, id: &str) -> Res
     if status != StatusCode::NOT_FOUND && !(revives && status == StatusCode::BAD_REQUEST) {
         return Ok(Heard::Fine(answer));
     }
-    let Some(answer) = forward::read(answer).await else {
-        // The body could not be read, so only the status counts.
-        let lost = status == StatusCode::NOT_FOUND && call.method != Method::GET;
-        return Ok(if lost { Heard::Lost(bare(status)) } else { Heard::Short(bare(status)) });
-    };
-    let lost = match status {
-        // A server may not support GET at all and respond 404. It does support POST, because it answered `initialize`.
-        StatusCode::NOT_FOUND if call.method == Method::GET => delete::says_unknown(answer.body()),
-        // Modern servers respond 404 to a method that they do not know.
-        StatusCode::NOT_FOUND => !says_no_such_method(answer.body()),
-        _ => delete::says_unknown(answer.body()),
-    };
-    Ok(if lost { Heard::Lost(answer) } else { Heard::Short(answer) })
-}
-
-fn bare(status: StatusCode) -> Response<bytes::Bytes> {
-    let mut answer = Response::default();
-    *answer.status_mut() = status;
-    answer
-}
-
-fn says_no_such_method(body: &[u8]) -> bool {
-    let message = Message::read(body);
-    let envelopes = message.as_ref().map(Message::envelopes).unwrap_or_default();
-    envelopes.iter().any(|envelope| envelope.error_code() == Some(codes::METHOD_NOT_FOUND))
+    // If the body cannot be read, only the status counts.
+    let answer = forward::read(answer).await.unwrap_or_else(|| {
+        let mut bare = Response::default();
+        *bare.status_mut() = status;
+        bare
+    });
+    Ok(match lost(&call.method, status, answer.body()) {
+        Some(lost) => Heard::Lost(answer, lost),
+        None => Heard::Short(answer),
+    })
 }
 
 /// The response to a client whose session ended before the server responded.
@@ -137,13 +122,13 @@ async fn pass(
 ) -> Result<Answer, UpstreamError> {
     let session = Rc::clone(&flight.session);
     let Some(upstream) = holding::of(&session) else { return Ok(respond::no_session()) };
-    let named = forward::session_id(&answer);
-    let ours = |named: &String| upstream.revival().is_some() || *named == *upstream.id() || *named == *session.token();
+    let named = headers::opened_session(answer.headers());
+    let ours = |named: &str| upstream.revival().is_some() || *named == *upstream.id() || *named == *session.token();
     if let Some(other) = named.filter(|named| !ours(named)) {
         // The server opened another session. If leash has no room to guard it, this request still succeeds.
-        let _ = forward::adopt(gateway, &session.server, call, &other);
+        let _ = forward::adopt(gateway, &session.server, call, other);
     }
-    let listens = call.method == Method::GET && forward::is_event_stream(answer.headers());
+    let listens = call.method == Method::GET && headers::is_event_stream(answer.headers());
     let mut answer = if listens {
         let (head, body) = answer.into_parts();
         let counters = gateway.metrics.of(&session.server.bucket);

@@ -115,7 +115,7 @@ fn begin(
         session.discard();
         return Some(forward::pass(gateway, &session.server, answer, Until::End));
     }
-    let Some(id) = forward::session_id(&answer) else {
+    let Some(id) = headers::opened_session(answer.headers()).map(str::to_owned) else {
         session.discard();
         let text = "Bad Gateway: the server gave its session an id that no client could send";
         return Some(respond::error(StatusCode::BAD_GATEWAY, asked.id.as_deref(), codes::SERVER, text));

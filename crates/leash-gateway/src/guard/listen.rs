@@ -1,7 +1,6 @@
 //! Streams for the server's own messages. leash adds comments while the server is silent, and pings that show if the
 //! client is still there.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,64 +12,14 @@ use hyper::body::{Body as HttpBody, Frame, Incoming};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::holding;
-use super::stream::{Boundary, Cut, Until, passed};
-use crate::keep_alive::{self, Due, Known};
+use super::stream::{Boundary, Cut, Until, poll_passed};
+use crate::keep_alive::Due;
 use crate::metrics::Counters;
 use crate::state::session::Session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::{Envelope, Kind};
 use leash_protocol::sse;
 use leash_upstream::body::BodyError;
-
-/// The prefix of the ids of leash's own pings, as JSON. No client and no server sends requests with such an id.
-const PING: &str = "\"leash-ping-";
-
-/// True if an envelope answers one of leash's own pings.
-pub(super) fn is_answer_to_ping(envelope: &Envelope<'_>) -> bool {
-    envelope.kind == Kind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PING))
-}
-
-/// The state of a session's pings.
-#[derive(Debug, Default)]
-pub(super) struct Pings {
-    sent: Cell<u64>,
-    /// Pings in a row that the client has not answered.
-    unanswered: Cell<u32>,
-    /// The client has answered a ping before.
-    answers: Cell<bool>,
-    /// One of the session's streams sends the pings.
-    taken: Cell<bool>,
-}
-
-impl Pings {
-    /// Records that the client sent something.
-    pub(super) fn heard(&self) {
-        self.unanswered.set(0);
-    }
-
-    /// Records that the client answered a ping.
-    pub(super) fn answered(&self) {
-        self.heard();
-        self.answers.set(true);
-    }
-
-    /// The facts about the client that `keep_alive` needs.
-    fn known(&self, owned: bool) -> Known {
-        Known { unanswered: self.unanswered.get(), answers: self.answers.get(), owned }
-    }
-
-    /// Returns the next ping as an event and counts it.
-    fn next(&self, session: &Session) -> Bytes {
-        self.unanswered.set(self.unanswered.get() + 1);
-        self.sent.set(self.sent.get() + 1);
-        let ping = format!(r#"{{"jsonrpc":"2.0","id":{PING}{}-{}","method":"ping"}}"#, session.id, self.sent.get());
-        let mut event = Vec::new();
-        // Without an event id, because a client cannot resume from a ping.
-        sse::encode(&mut event, None, None, ping.as_bytes());
-        event.into()
-    }
-}
 
 /// A stream that a client listens to.
 pub(super) struct Listening<B = Incoming> {
@@ -150,9 +99,13 @@ impl Pinging {
             self.due.as_mut().reset(Instant::now() + self.every);
             let Some(upstream) = holding::of(&self.session).filter(|_| boundary.reached()) else { continue };
             let policy = &self.session.server.settings().policy;
-            let known = upstream.pings.known(self.session.is_owned());
-            match keep_alive::due(policy.keep_alive, policy.keep_alive_failures, known) {
-                Due::Ask => return Poll::Ready(Some(upstream.pings.next(&self.session))),
+            match upstream.pings.due(policy, self.session.is_owned()) {
+                Due::Ask => {
+                    let mut event = Vec::new();
+                    // Without an event id, because a client cannot resume from a ping.
+                    sse::encode(&mut event, None, None, upstream.pings.next(&self.session.id).as_bytes());
+                    return Poll::Ready(Some(event.into()));
+                }
                 Due::Nothing => {}
                 Due::CloseStream => return Poll::Ready(None),
                 Due::EndSession => {
@@ -183,8 +136,7 @@ where
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
-            let frame = frame.map(|frame| passed(frame, &this.counters));
+        if let Poll::Ready(frame) = poll_passed(&mut this.body, cx, &this.counters) {
             if let Some(Ok(frame)) = &frame
                 && let Some(bytes) = frame.data_ref()
             {

@@ -28,6 +28,7 @@ use serde_json::value::RawValue;
 
 use super::respond::{self, Answer};
 use crate::call::Call;
+use crate::keep_alive;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session;
@@ -46,7 +47,7 @@ pub(crate) use stream::Boundary;
 pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {
     match call.method {
         Method::POST => post(gateway, server, call).await,
-        Method::GET => match token(&call) {
+        Method::GET => match headers::named_session(&call.headers) {
             None => forward::without_session(gateway, server, &call, Asked::default()).await,
             Some(token) => match session::find(server, token, &call) {
                 Ok(session) => in_session::answer(gateway, &session, &call, Asked::default()).await,
@@ -89,7 +90,7 @@ impl Asked {
         let modern = era::classify(&call.method, version, message.as_ref()) == Era::Modern;
         let envelopes = message.as_ref().map(Message::envelopes).unwrap_or_default();
         let mut asked = Asked { modern, ..Asked::default() };
-        asked.answers_ping = !envelopes.is_empty() && envelopes.iter().all(listen::is_answer_to_ping);
+        asked.answers_ping = !envelopes.is_empty() && envelopes.iter().all(keep_alive::answers_ping);
         for envelope in envelopes {
             match (envelope.kind, envelope.method.as_deref()) {
                 (Kind::Request, Some("initialize")) => {
@@ -108,18 +109,12 @@ impl Asked {
     }
 }
 
-/// The session id in a request's header.
-fn token(call: &Call) -> Option<&str> {
-    // A value that is not text becomes the empty id, which no session has.
-    call.headers.get(headers::SESSION_ID).map(|value| value.to_str().unwrap_or_default())
-}
-
 async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {
     let asked = match Asked::read(&call) {
         Ok(asked) => asked,
         Err(answer) => return answer,
     };
-    match token(&call) {
+    match headers::named_session(&call.headers) {
         // A known session is used even if the request is of the modern era.
         Some(token) => match session::find(server, token, &call) {
             Ok(session) => in_session::answer(gateway, &session, &call, asked).await,
@@ -134,7 +129,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer 
 
 /// Ends the client's session the same way as any other reason does, so the server gets one DELETE.
 async fn delete(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer {
-    let Some(token) = token(call) else {
+    let Some(token) = headers::named_session(&call.headers) else {
         return forward::without_session(gateway, server, call, Asked::default()).await;
     };
     let session = match session::find(server, token, call) {

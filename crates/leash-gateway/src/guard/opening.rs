@@ -9,8 +9,8 @@ use hyper::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 use hyper::header::CONTENT_ENCODING;
 
-use super::stream::{Cut, Until, passed};
-use super::{forward, holding};
+use super::holding;
+use super::stream::{Cut, Until, poll_passed};
 use crate::metrics::Counters;
 use crate::state::gateway::Gateway;
 use crate::state::session::{InFlight, Session};
@@ -56,7 +56,7 @@ impl Reader {
         let form = match () {
             // leash asked for no encoding. The server encoded the body anyway, and the client may be able to decode it.
             () if encoded => Form::Other,
-            () if forward::is_event_stream(headers) => Form::Events(Box::new(Splitter::new(limits::INITIALIZE_ANSWER))),
+            () if headers::is_event_stream(headers) => Form::Events(Box::new(Splitter::new(limits::INITIALIZE_ANSWER))),
             () if headers::is_json(headers) => Form::Json(BytesMut::new()),
             () => Form::Other,
         };
@@ -182,8 +182,7 @@ impl HttpBody for Opening {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
-            let frame = frame.map(|frame| passed(frame, &this.counters));
+        if let Poll::Ready(frame) = poll_passed(&mut this.body, cx, &this.counters) {
             this.read(frame.as_ref());
             return Poll::Ready(frame);
         }

@@ -1,4 +1,8 @@
 //! `revive`: leash opens a session that the server has lost anew, on the client's behalf. The client notices nothing.
+//!
+//! `leash connect` decides by the same rules whether a session is lost ([`leash_upstream::lost`]), but opens it in another
+//! way. Here the requests of one client wait for a new id and are then sent again by their own tasks. There one machine also
+//! keeps the order of the host's messages, and opens the stream of the server and HTTP+SSE again.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -8,7 +12,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response};
 use tokio::sync::Notify;
 
 use super::forward;
@@ -18,8 +22,9 @@ use crate::state::gateway::Gateway;
 use crate::state::session::Session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
-use leash_protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
+use leash_protocol::headers;
 use leash_upstream::client::UpstreamError;
+use leash_upstream::lost::Lost;
 
 /// The messages that open a session anew, and the state of the revival.
 pub(super) struct Revival {
@@ -78,15 +83,15 @@ pub(super) async fn settled(upstream: &Upstream) {
 }
 
 /// Replaces the id that the server has lost. Callers at the same time share one revival. Returns true if the session
-/// has a new id. `said` is the status by which the server showed that it has lost the session.
-pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &Rc<str>, said: StatusCode) -> bool {
+/// has a new id. `how` says whether the lost session may still exist.
+pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &Rc<str>, how: Lost) -> bool {
     let Some(upstream) = holding::of(session) else { return false };
     let Some(revival) = upstream.revival() else { return false };
     settled(upstream).await;
     if upstream.id() == *lost && session.usable() && revival.hopeless.borrow().as_ref() != Some(lost) {
         revival.under_way.set(true);
         let (session, occupied) = (Rc::clone(session), session.server.occupy());
-        let run = run(Rc::clone(gateway), Rc::clone(&session), (Rc::clone(lost), said));
+        let run = run(Rc::clone(gateway), Rc::clone(&session), (Rc::clone(lost), how));
         session.clone().spawn(async move {
             tokio::select! {
                 () = run => {}
@@ -100,7 +105,7 @@ pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &
 }
 
 /// Performs the revival. It goes on when the requests that wait for it are dropped.
-async fn run(gateway: Rc<Gateway>, session: Rc<Session>, (lost, said): (Rc<str>, StatusCode)) {
+async fn run(gateway: Rc<Gateway>, session: Rc<Session>, (lost, how): (Rc<str>, Lost)) {
     let Some((upstream, revival)) = holding::of(&session).and_then(|held| Some((held, held.revival()?))) else {
         return;
     };
@@ -109,8 +114,7 @@ async fn run(gateway: Rc<Gateway>, session: Rc<Session>, (lost, said): (Rc<str>,
     let in_time = tokio::time::timeout(patience, opening.as_mut()).await;
     let done = match in_time {
         Ok(Ok(answer)) => {
-            // By the protocol, 404 means that the session is over. After any other status the session may still exist.
-            let doubtful = (said != StatusCode::NOT_FOUND).then_some(&*lost);
+            let doubtful = (how == Lost::Doubtful).then_some(&*lost);
             reopened(&gateway, (&session, upstream), answer, (patience, doubtful)).await
         }
         Ok(Err(_)) => false,
@@ -140,7 +144,7 @@ async fn reopened(
     answer: Response<Incoming>,
     (patience, doubtful): (Duration, Option<&str>),
 ) -> bool {
-    let Some(id) = forward::session_id(&answer) else { return false };
+    let Some(id) = headers::opened_session(answer.headers()).map(str::to_owned) else { return false };
     if !session.usable() || !answer.status().is_success() {
         refuse(gateway, session, &answer);
         return false;
@@ -166,8 +170,8 @@ async fn reopened(
 
 /// Ends a session that the server opened too late or with an error status.
 fn refuse(gateway: &Rc<Gateway>, session: &Session, answer: &Response<Incoming>) {
-    if let (Some(upstream), Some(id)) = (holding::of(session), forward::session_id(answer)) {
-        upstream.sibling(&id).refuse(gateway, &session.server, Reason::NotInitialized);
+    if let (Some(upstream), Some(id)) = (holding::of(session), headers::opened_session(answer.headers())) {
+        upstream.sibling(id).refuse(gateway, &session.server, Reason::NotInitialized);
     }
 }
 
@@ -186,12 +190,8 @@ pub(super) async fn post(
         None => Default::default(),
     };
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
-    for (name, value) in [(SESSION_ID, id), (PROTOCOL_VERSION, version.as_deref())] {
-        if let Some(Ok(value)) = value.map(HeaderValue::from_str) {
-            headers.insert(name, value);
-        }
-    }
+    headers.insert(ACCEPT, headers::ACCEPT_BOTH);
+    headers::set_session(&mut headers, id, version.as_deref());
     let request = |uri| {
         let mut request = Request::new(Full::new(body.clone()));
         *request.method_mut() = Method::POST;

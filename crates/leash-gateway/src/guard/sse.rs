@@ -23,6 +23,7 @@ use crate::state::session::{self, Session};
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::codes;
+use leash_protocol::headers;
 use leash_protocol::sse::{self, Splitter};
 use leash_upstream::body::{Body, BodyError};
 use leash_upstream::client;
@@ -138,7 +139,7 @@ struct First {
 
 async fn first(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<First, Answer> {
     let answer = forward::send(gateway, server, call, None).await.map_err(|error| forward::failed(&error, None))?;
-    if !answer.status().is_success() || !forward::is_event_stream(answer.headers()) {
+    if !answer.status().is_success() || !headers::is_event_stream(answer.headers()) {
         return Err(forward::pass(gateway, server, answer, Until::End));
     }
     let base = forward::target(&server.settings()).url.clone();

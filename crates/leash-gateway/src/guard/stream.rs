@@ -80,8 +80,8 @@ impl HttpBody for Passing {
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
-        if let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) {
-            return Poll::Ready(frame.map(|frame| passed(frame, &this.counters)));
+        if let Poll::Ready(frame) = poll_passed(&mut this.body, cx, &this.counters) {
+            return Poll::Ready(frame);
         }
         ready!(this.cut.poll(cx));
         // For a response of known length the client sees an error; a stream simply ends.
@@ -97,16 +97,19 @@ impl HttpBody for Passing {
     }
 }
 
-/// Counts a frame.
-pub(super) fn passed<E: Into<BodyError>>(
-    frame: Result<Frame<Bytes>, E>,
+/// Polls a body, and counts the bytes that pass.
+pub(super) fn poll_passed<B>(
+    body: &mut B,
+    cx: &mut Context<'_>,
     counters: &Counters,
-) -> Result<Frame<Bytes>, BodyError> {
-    let frame = frame.map_err(Into::into)?;
-    if let Some(bytes) = frame.data_ref() {
-        counters.sent(bytes.len());
-    }
-    Ok(frame)
+) -> Poll<Option<Result<Frame<Bytes>, BodyError>>>
+where
+    B: HttpBody<Data = Bytes, Error: Into<BodyError>> + Unpin,
+{
+    Pin::new(body).poll_frame(cx).map_err(Into::into).map_ok(|frame| {
+        counters.sent(frame.data_ref().map_or(0, Bytes::len));
+        frame
+    })
 }
 
 /// Finds the places in an event stream where leash may insert an event: between two events.

@@ -10,12 +10,11 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::super::held::Account;
-use super::super::keep_alive::{self, Due};
+use super::super::keep_alive::{Due, Pings};
 use super::super::metrics::Counters;
 use super::child::{Child, Started};
 use super::log::GET;
 use super::output::{self, Burst, Sink};
-use super::ping::Pings;
 use super::reader::Reader;
 use super::switch::{NotNow, Request, Switch};
 use super::window::{self, Waiting, Window};
@@ -294,10 +293,8 @@ impl Bridge {
     /// unanswered.
     pub(super) fn ping(&self) -> bool {
         let Some(session) = self.session.upgrade() else { return true };
-        let settings = session.server.settings();
-        let known = self.pings.known(session.is_owned());
-        match keep_alive::due(settings.policy.keep_alive, settings.policy.keep_alive_failures, known) {
-            Due::Ask => drop(self.switch.borrow_mut().log.push(GET, self.pings.next(&session.id))),
+        match self.pings.due(&session.server.settings().policy, session.is_owned()) {
+            Due::Ask => drop(self.switch.borrow_mut().log.push(GET, self.pings.next(&session.id).into())),
             Due::Nothing => {}
             Due::CloseStream => return false,
             Due::EndSession => session.end(Reason::ClientSilent),

@@ -18,7 +18,6 @@ mod log;
 mod modern;
 mod open;
 mod output;
-mod ping;
 mod post;
 mod reader;
 mod sleeper;
@@ -64,7 +63,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result
         return Err(respond::not_acceptable("application/json and text/event-stream"));
     }
     let message = Message::read(&call.body).map_err(|fault| respond::malformed(&fault))?;
-    let token = token(call);
+    let token = headers::named_session(&call.headers);
     // A known session takes precedence over the version header.
     if let Some(session) = token.and_then(|token| session::find(server, token, call).ok()) {
         return post::answer(gateway, &session, call, &message).await;
@@ -102,7 +101,7 @@ async fn delete(server: &Rc<Server>, call: &Call) -> Result<Answer, Answer> {
 /// The session that a GET or DELETE is for. If it names no known session but a modern version, the answer is that of
 /// the modern era, which has no sessions: method not allowed.
 fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
-    let found = token(call).map(|token| session::find(server, token, call));
+    let found = headers::named_session(&call.headers).map(|token| session::find(server, token, call));
     match found {
         Some(Ok(session)) => Ok(session),
         _ if text(&call.headers, &headers::PROTOCOL_VERSION).is_some_and(era::is_modern_version) => {
@@ -145,11 +144,6 @@ impl SharedTrees for Trees {
 /// The trees of a server that belong to no session.
 fn shared_trees(server: &Server) -> &Trees {
     server.shared_as().expect("every server is made with them")
-}
-
-/// The session id that a request names. An id that is not text becomes an empty one, which no session has.
-fn token(call: &Call) -> Option<&str> {
-    call.headers.get(headers::SESSION_ID).map(|value| value.to_str().unwrap_or_default())
 }
 
 /// A header that is text.

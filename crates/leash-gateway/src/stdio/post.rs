@@ -4,15 +4,16 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
+use serde_json::value::RawValue;
 
 use super::super::respond::{self, Answer};
 use super::bridge::{Bridge, Refused};
 use super::events::Events;
 use super::output::Sink as _;
-use super::ping;
 use super::reader::Reading;
 use super::switch::{First, NotNow, Request};
 use crate::call::Call;
+use crate::keep_alive::answers_ping;
 use crate::state::gateway::Gateway;
 use crate::state::session::Session;
 use leash_protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
@@ -42,7 +43,7 @@ pub(super) async fn answer(
     check_version(&call.headers, &bridge)?;
     // Any POST shows that the client is alive.
     let in_flight = session.began();
-    bridge.pings.begin();
+    bridge.pings.heard();
     for envelope in message.envelopes() {
         if envelope.method.as_deref() == Some("initialize") {
             return Err(respond::already_initialized(envelope.id));
@@ -98,13 +99,15 @@ fn note_cancelled(gateway: &Gateway, bridge: &Rc<Bridge>, message: &Message<'_>)
 
 /// The part of a body that goes to the server: without answers to the pings that leash itself sent.
 fn without_pings(bridge: &Bridge, body: &Bytes, message: &Message<'_>) -> Option<Bytes> {
-    match message {
-        Message::One(envelope) if bridge.pings.is_answer(envelope) => None,
-        Message::Batch(envelopes) if envelopes.iter().any(|envelope| bridge.pings.is_answer(envelope)) => {
-            ping::without_answers(body, |at| bridge.pings.is_answer(&envelopes[at]))
-        }
-        _ => Some(body.clone()),
+    if !message.envelopes().iter().any(answers_ping) {
+        return Some(body.clone());
     }
+    bridge.pings.answered();
+    let Message::Batch(envelopes) = message else { return None };
+    let elements: Vec<&RawValue> = serde_json::from_slice(body).ok()?;
+    let others = elements.iter().zip(envelopes).filter(|(_, envelope)| !answers_ping(envelope));
+    let others: Vec<&str> = others.map(|(element, _)| element.get()).collect();
+    (!others.is_empty()).then(|| format!("[{}]", others.join(",")).into())
 }
 
 async fn tell(bridge: &Rc<Bridge>, line: Bytes) -> Result<Answer, Answer> {

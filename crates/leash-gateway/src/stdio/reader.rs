@@ -97,7 +97,7 @@ impl Reading {
 
     /// Sends the client the protocol's own ping at this interval.
     pub(super) fn pinging(mut self, every: Option<Duration>) -> Reading {
-        self.reader.bridge.pings.begin();
+        self.reader.bridge.pings.heard();
         self.ping = every.map(pauses);
         self
     }

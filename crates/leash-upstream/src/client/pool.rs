@@ -81,8 +81,7 @@ where
                 Ok(answer) => {
                     // Drops the connection, because the start of the next response on it is uncertain.
                     if let Some(what) = unusable(&answer) {
-                        let session = answer.headers().get(headers::SESSION_ID).and_then(|id| id.to_str().ok());
-                        let session = session.filter(|id| headers::valid_session_id(id)).map(str::to_owned);
+                        let session = headers::opened_session(answer.headers()).map(str::to_owned);
                         return Err(UpstreamError::Unusable { what, session });
                     }
                     self.put(origin, connection, &answer);

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use hyper::header::HeaderValue;
 use proptest::prelude::*;
 
 use super::*;

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
-use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::task::JoinSet;
 
 use super::machine::{Effect, Event, Held, Machine, State};
@@ -18,6 +17,7 @@ use super::terms::Terms;
 use super::{HeldSession, Orders, fds, handover, name_end};
 use crate::client::Client;
 use crate::delete::{self, Deleted};
+use crate::runtime::runtime;
 use crate::sweep::{self, Sweep, SweptBy};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::receipt::{EndedBy, Reason, UpstreamEnd};
@@ -214,7 +214,7 @@ fn end_together(orders: &Orders, terms: &Terms, held: &Held, book: Abandoned, re
 
 /// Ends all sessions at the same time. `None` if there is no runtime to try it with.
 fn let_go(sessions: BTreeMap<&str, HeldSession>) -> Option<BTreeMap<String, UpstreamEnd>> {
-    let (runtime, client, mut ended) = (runtime()?, Client::new(), BTreeMap::new());
+    let (runtime, client, mut ended) = (runtime().ok()?, Client::new(), BTreeMap::new());
     runtime.block_on(async {
         let mut under_way = JoinSet::new();
         for (key, session) in sessions {
@@ -249,7 +249,7 @@ fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
     }
     let known = |entry: &Entry| sessions.get(&*entry.session)?.known();
     // Out of memory or descriptors: the book stays for the next start.
-    let Some(runtime) = runtime() else { return };
+    let Ok(runtime) = runtime() else { return };
     let (client, tell) = (Client::new(), |_| ());
     let sweep = Sweep {
         client: &client,
@@ -278,10 +278,6 @@ pub fn unwritten<'a>(
     }
     let receipted = sweep::receipted_in([receipts]);
     missing.into_iter().filter(|entry| !sweep::has_ended(&receipted, entry)).collect()
-}
-
-fn runtime() -> Option<LocalRuntime> {
-    Builder::new_current_thread().enable_all().build_local(LocalOptions::default()).ok()
 }
 
 #[cfg(test)]

@@ -9,7 +9,9 @@ fn events(text: &str) -> Vec<(String, Value)> {
     let event = |block: &str| {
         let name = block.lines().find_map(|line| line.strip_prefix("event: "))?;
         let data = block.lines().find_map(|line| line.strip_prefix("data: "))?;
-        Some((name.to_owned(), serde_json::from_str(data).expect("JSON")))
+        let data = serde_json::from_str(data).expect("JSON");
+        document::check_event(&data);
+        Some((name.to_owned(), data))
     };
     text.split("\n\n").filter_map(event).collect()
 }

@@ -2,6 +2,7 @@
 
 mod calls;
 mod creating;
+mod document;
 mod ending;
 mod events;
 mod property;
@@ -197,8 +198,13 @@ async fn accept(jobs: Rc<Jobs>, door: TcpListener) {
         let jobs = Rc::clone(&jobs);
         connections.spawn_local(async move {
             let service = service_fn(|request: Request<Incoming>| {
+                let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
                 let answer = control::answer(Rc::clone(&jobs), request);
-                async move { Ok::<_, std::convert::Infallible>(answer.await) }
+                async move {
+                    let answer = answer.await;
+                    document::check((&method, &path), &answer);
+                    Ok::<_, std::convert::Infallible>(answer)
+                }
             });
             let _ = http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
         });
