@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use leash_model::identity::Identity;
-use leash_orphans::scan::belongings;
+use leash_orphans::scan::resources;
 use leash_tree::platform::identity::Held;
 use leash_tree::platform::proc::Proc;
 
@@ -48,7 +48,7 @@ impl Survivor {
             id: held.id,
             name: held.stat.comm.clone(),
             command: shortened(&proc.command_line(held.id.pid)),
-            ports: belongings::of(proc, &[held.id]).ports,
+            ports: resources::of(proc, &[held.id]).ports,
         })
         .collect()
     }

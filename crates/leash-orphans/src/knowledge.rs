@@ -24,7 +24,7 @@ pub struct Knowledge {
     /// Environment variables that show which client a process comes from.
     pub marks: Vec<HostMark>,
     /// The runs in the ledger.
-    pub leashed: Vec<Leashed>,
+    pub leashed: Vec<LeashedRun>,
     /// Sessions of leash that have ended, by their receipts.
     pub ended: Vec<String>,
     /// Processes that these sessions left running as configured, by session and PID.
@@ -77,7 +77,7 @@ pub struct HostMark {
 
 /// A run in the ledger.
 #[derive(Clone, Debug)]
-pub struct Leashed {
+pub struct LeashedRun {
     /// Its session.
     pub session: String,
     /// The server's name.
@@ -88,11 +88,11 @@ pub struct Leashed {
     pub processes: Vec<Identity>,
 }
 
-impl Leashed {
+impl LeashedRun {
     /// Converts a record for the judge.
-    pub fn of(record: &Record, attended: bool) -> Leashed {
+    pub fn of(record: &Record, attended: bool) -> LeashedRun {
         let own = record.supervisor.iter().chain(&record.keeper).chain(&record.leader);
-        Leashed {
+        LeashedRun {
             session: record.session.clone(),
             name: record.name.clone(),
             attended,

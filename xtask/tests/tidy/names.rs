@@ -14,18 +14,18 @@ const SHARED: [&str; 4] = ["Error", "State", "Event", "Effect"];
 const KNOWN: &[(usize, &str)] = &[
     (
         2,
-        "Abandoned Account Act Attach Attempt Body Bus Channel Child Claim Command CommandLine Connection Control \
-         Cut Deleted Done End Ends Failure Finding Flight Holding Is Journal Keeper Level Line Listed Listening \
-         Malformed Member Message Mistake Opening Orders Origin Outcome Owner Page Part Parts Peer Piece Pings \
-         Queued Reply Role Said Search Serving Shared Splice StandIn Start StartError Starter Stranger Stream \
-         Ticket Told Tree Unread Upstream UpstreamError Wanted Watch Watched What Why",
+        "Abandoned Account Act Attach Attempt Body Bus Channel Child Command CommandLine Connection Control Cut \
+         Deleted Ends Failure Finding Flight Holding Journal Keeper Level Line Listed Listening Malformed Message \
+         Mistake Opening Orders Origin Outcome Owner Page Part Parts Peer Pings Policy Queued Reply Said Search \
+         Serving Shared StandIn Start StartError Table Ticket Told Upstream UpstreamError Wanted Watch Watched What \
+         Why",
     ),
     (
         3,
-        "Asked Call Client Exchange First Heard Held Input Life Policy Pool Refused Report Request Server Source \
-         Table Target Transport Word",
+        "Asked Call Client Exchange First Heard Held Input Known Life Look Pool Refused Report Request Server Source \
+         Target Transport Wish Word",
     ),
-    (4, "Ended Ending Entry Kind Known Look Reader Refusal Session Stage Terms Verdict Waiting Wish"),
+    (4, "Ended Ending Entry Kind Reader Refusal Session Stage Terms Verdict Waiting"),
     (6, "Found"),
 ];
 

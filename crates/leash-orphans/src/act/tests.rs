@@ -61,12 +61,12 @@ impl Drop for Sheep {
 
 fn finding(root: Identity, tree: Vec<Identity>, verdict: Verdict) -> Finding {
     Finding {
-        role: Role::Server,
+        role: TreeRole::Server,
         root,
         tree,
         client: Some("Test".to_owned()),
         server: Some("sheep".to_owned()),
-        is: Evidence::Package { package: "sheep".to_owned() },
+        identified_by: Evidence::Package { package: "sheep".to_owned() },
         verdict,
         evidence: Vec::new(),
         leashed: None,
@@ -79,8 +79,8 @@ fn terms() -> ReapTerms {
     ReapTerms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_secs(10) }
 }
 
-fn run(root: Identity, terms: &ReapTerms, mut look: impl FnMut() -> Vec<Finding>) -> ReapOutcome {
-    end(&Proc::own().unwrap(), root, terms, &mut look)
+fn run(root: Identity, terms: &ReapTerms, mut rescan: impl FnMut() -> Vec<Finding>) -> ReapOutcome {
+    end(&Proc::own().unwrap(), root, terms, &mut rescan)
 }
 
 fn ended(outcome: ReapOutcome) -> Receipt {
@@ -161,8 +161,8 @@ fn a_process_with_a_reused_pid_is_not_signalled() {
 /// A member whose PID was reused between the scans is not signalled.
 #[test]
 fn a_member_with_a_reused_pid_is_not_signalled() {
-    let (sheep, stranger) = (Sheep::start(""), Sheep::start(""));
-    let stale = Identity { start: stranger.id.start.wrapping_sub(1), inode: None, ..stranger.id };
+    let (sheep, other) = (Sheep::start(""), Sheep::start(""));
+    let stale = Identity { start: other.id.start.wrapping_sub(1), inode: None, ..stranger.id };
     let mut looks = 0;
     let outcome = run(sheep.id, &terms(), || {
         looks += 1;
@@ -173,7 +173,7 @@ fn a_member_with_a_reused_pid_is_not_signalled() {
         vec![finding(sheep.id, tree, Verdict::OrphanProved)]
     });
     assert!(ended(outcome).nothing_left());
-    assert!(!sheep.lives() && stranger.lives());
+    assert!(!sheep.lives() && other.lives());
 }
 
 #[test]
@@ -186,7 +186,7 @@ fn a_tree_that_keeps_growing_is_left_alone() {
         let tree = std::iter::once(sheep.id).chain(others.iter().take(looks).map(|other| other.id));
         vec![finding(sheep.id, tree.collect(), Verdict::OrphanProved)]
     });
-    assert_eq!(spared(outcome), Spared::Restless);
+    assert_eq!(spared(outcome), Spared::KeepsGrowing);
     assert!(sheep.lives() && others.iter().all(Sheep::lives));
 }
 
@@ -215,6 +215,6 @@ fn a_tree_that_contains_leash_is_not_ended() {
     let sheep = Sheep::start("");
     let me = identity::current(&Proc::own().unwrap()).unwrap();
     let outcome = run(sheep.id, &terms(), || vec![finding(sheep.id, vec![sheep.id, me], Verdict::OrphanProved)]);
-    assert_eq!(spared(outcome), Spared::Ourselves);
+    assert_eq!(spared(outcome), Spared::ContainsCaller);
     assert!(sheep.lives());
 }

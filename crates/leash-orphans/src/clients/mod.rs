@@ -29,7 +29,7 @@ pub struct Client {
     /// The format of an entry in its configuration.
     pub shape: Shape,
     /// The pattern that recognises its processes.
-    pub host: Host,
+    pub host: ProgramPattern,
     /// Variables that it sets for the processes it starts.
     pub marks: &'static [Mark],
 }
@@ -42,7 +42,7 @@ impl Client {
 
     /// The variable that names the client's own session in the environment of its servers, if it sets one.
     pub fn session_variable(&self) -> Option<&'static str> {
-        self.marks.iter().find(|mark| mark.meaning == Meaning::Session).map(|mark| mark.variable)
+        self.marks.iter().find(|mark| mark.meaning == MarkMeaning::Session).map(|mark| mark.variable)
     }
 }
 
@@ -117,7 +117,7 @@ pub struct Shape {
 
 /// The pattern that recognises the processes of a client. One match is enough.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct ProgramPattern {
     /// Names in `/proc/PID/comm`.
     pub comms: &'static [&'static str],
     /// File names of the executable.
@@ -127,7 +127,7 @@ pub struct Host {
     pub scripts: &'static [&'static str],
 }
 
-impl Host {
+impl ProgramPattern {
     /// True if a process with this name, executable and command line belongs to the client. Only file names and whole
     /// path components are compared, so that a server called `cursor-notes` is not taken for Cursor.
     pub fn is(&self, comm: &str, exe: Option<&str>, argv: &[String]) -> bool {
@@ -151,12 +151,12 @@ pub struct Mark {
     /// Its name.
     pub variable: &'static str,
     /// The meaning of its value.
-    pub meaning: Meaning,
+    pub meaning: MarkMeaning,
 }
 
 /// The meaning of a mark's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum MarkMeaning {
     /// No more than that the client is an ancestor.
     Presence,
     /// The client's own session.

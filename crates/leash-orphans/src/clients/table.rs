@@ -1,7 +1,7 @@
 //! The table of clients. Every entry names its source; no entry is guessed from a name.
 
 use super::text::Format::{self, Json, Jsonc, Toml, Yaml};
-use super::{Client, ConfigPlace, Host, Mark, Meaning, Package, PackageRegistry, Root, Scope, Shape};
+use super::{Client, ConfigPlace, Mark, MarkMeaning, Package, PackageRegistry, ProgramPattern, Root, Scope, Shape};
 
 /// `{"mcpServers": {NAME: ...}}`, the map that most clients have.
 const MCP_SERVERS: &[&[&str]] = &[&["mcpServers"]];
@@ -78,12 +78,12 @@ const CLAUDE_CODE: Client = Client {
         ConfigPlace { ours_to_edit: false, ..place(Scope::System, Root::System, "etc/claude-code/managed-mcp.json") },
     ],
     shape: PLAIN,
-    host: Host { comms: &["claude"], programs: &["claude"], scripts: &["/@anthropic-ai/claude-code/"] },
+    host: ProgramPattern { comms: &["claude"], programs: &["claude"], scripts: &["/@anthropic-ai/claude-code/"] },
     marks: &[
-        Mark { variable: "CLAUDE_CODE_SESSION_ID", meaning: Meaning::Session },
-        Mark { variable: "CLAUDECODE", meaning: Meaning::Presence },
-        Mark { variable: "CLAUDE_CODE_ENTRYPOINT", meaning: Meaning::Presence },
-        Mark { variable: "CLAUDE_PROJECT_DIR", meaning: Meaning::Presence },
+        Mark { variable: "CLAUDE_CODE_SESSION_ID", meaning: MarkMeaning::Session },
+        Mark { variable: "CLAUDECODE", meaning: MarkMeaning::Presence },
+        Mark { variable: "CLAUDE_CODE_ENTRYPOINT", meaning: MarkMeaning::Presence },
+        Mark { variable: "CLAUDE_PROJECT_DIR", meaning: MarkMeaning::Presence },
     ],
 };
 
@@ -97,7 +97,7 @@ const CLAUDE_DESKTOP: Client = Client {
         place(Scope::User, Root::Home, "Library/Application Support/Claude/claude_desktop_config.json"),
     ],
     shape: Shape { stdio_type: None, env_expands: false, ..PLAIN },
-    host: Host { comms: &["claude-desktop"], programs: &["claude-desktop"], scripts: &["/claude-desktop/"] },
+    host: ProgramPattern { comms: &["claude-desktop"], programs: &["claude-desktop"], scripts: &["/claude-desktop/"] },
     marks: &[],
 };
 
@@ -110,14 +110,14 @@ const CURSOR: Client = Client {
         ConfigPlace { format: Jsonc, ..place(Scope::Project, Root::Project, ".cursor/mcp.json") },
     ],
     shape: PLAIN,
-    host: Host {
+    host: ProgramPattern {
         comms: &["cursor", "Cursor", "cursor-agent"],
         programs: &["cursor", "cursor-agent"],
         scripts: &["/cursor-agent/"],
     },
     marks: &[
-        Mark { variable: "CURSOR_TRACE_ID", meaning: Meaning::Presence },
-        Mark { variable: "CURSOR_AGENT", meaning: Meaning::Presence },
+        Mark { variable: "CURSOR_TRACE_ID", meaning: MarkMeaning::Presence },
+        Mark { variable: "CURSOR_AGENT", meaning: MarkMeaning::Presence },
     ],
 };
 
@@ -138,7 +138,7 @@ const VS_CODE: Client = Client {
         written(Jsonc, SETTINGS, place(Scope::Project, Root::Project, ".vscode/settings.json")),
     ],
     shape: PLAIN,
-    host: Host { comms: &["code"], programs: &["code"], scripts: &["/.vscode-server/"] },
+    host: ProgramPattern { comms: &["code"], programs: &["code"], scripts: &["/.vscode-server/"] },
     marks: VS_CODE_MARKS,
 };
 
@@ -157,14 +157,18 @@ const VS_CODE_INSIDERS: Client = Client {
         written(Jsonc, SERVERS, place(Scope::User, Root::Home, ".vscode-server-insiders/data/User/mcp.json")),
     ],
     shape: PLAIN,
-    host: Host { comms: &["code-insiders"], programs: &["code-insiders"], scripts: &["/.vscode-server-insiders/"] },
+    host: ProgramPattern {
+        comms: &["code-insiders"],
+        programs: &["code-insiders"],
+        scripts: &["/.vscode-server-insiders/"],
+    },
     marks: VS_CODE_MARKS,
 };
 
 const VS_CODE_MARKS: &[Mark] = &[
-    Mark { variable: "VSCODE_PID", meaning: Meaning::Pid },
-    Mark { variable: "VSCODE_IPC_HOOK", meaning: Meaning::Presence },
-    Mark { variable: "VSCODE_CWD", meaning: Meaning::Presence },
+    Mark { variable: "VSCODE_PID", meaning: MarkMeaning::Pid },
+    Mark { variable: "VSCODE_IPC_HOOK", meaning: MarkMeaning::Presence },
+    Mark { variable: "VSCODE_CWD", meaning: MarkMeaning::Presence },
 ];
 
 // docs.windsurf.com/windsurf/cascade/mcp: one file, `serverUrl` or `url`, `disabled`, `${env:NAME}` in command, args,
@@ -177,7 +181,7 @@ const WINDSURF: Client = Client {
         place(Scope::User, Root::Home, ".codeium/windsurf-next/mcp_config.json"),
     ],
     shape: Shape { urls: &["serverUrl", "url"], stdio_type: None, ..PLAIN },
-    host: Host {
+    host: ProgramPattern {
         comms: &["windsurf", "windsurf-next"],
         programs: &["windsurf", "windsurf-next"],
         scripts: &["/.windsurf-server/"],
@@ -202,7 +206,7 @@ const CODEX: Client = Client {
         },
     ],
     shape: Shape { headers: "http_headers", stdio_type: None, env_expands: false, ..PLAIN },
-    host: Host { comms: &["codex"], programs: &["codex"], scripts: &["/@openai/codex/"] },
+    host: ProgramPattern { comms: &["codex"], programs: &["codex"], scripts: &["/@openai/codex/"] },
     marks: &[],
 };
 
@@ -222,8 +226,12 @@ const GEMINI: Client = Client {
         },
     ],
     shape: Shape { urls: &["httpUrl", "url"], stdio_type: None, ..PLAIN },
-    host: Host { comms: &["gemini"], programs: &["gemini"], scripts: &["/@google/gemini-cli/", "/bin/gemini"] },
-    marks: &[Mark { variable: "GEMINI_CLI", meaning: Meaning::Presence }],
+    host: ProgramPattern {
+        comms: &["gemini"],
+        programs: &["gemini"],
+        scripts: &["/@google/gemini-cli/", "/bin/gemini"],
+    },
+    marks: &[Mark { variable: "GEMINI_CLI", meaning: MarkMeaning::Presence }],
 };
 
 // docs.github.com/copilot/how-tos/copilot-cli/customize-copilot/add-mcp-servers: one file, `type` is `local` or
@@ -233,7 +241,11 @@ const COPILOT: Client = Client {
     name: "Copilot CLI",
     places: &[place(Scope::User, Root::Variable("COPILOT_HOME", ".copilot"), "mcp-config.json")],
     shape: Shape { stdio_type: Some("local"), ..PLAIN },
-    host: Host { comms: &["copilot"], programs: &["copilot"], scripts: &["/@github/copilot/", "/bin/copilot"] },
+    host: ProgramPattern {
+        comms: &["copilot"],
+        programs: &["copilot"],
+        scripts: &["/@github/copilot/", "/bin/copilot"],
+    },
     marks: &[],
 };
 
@@ -249,8 +261,8 @@ const OPENCODE: Client = Client {
         written(Jsonc, OPENCODE_MAPS, place(Scope::Project, Root::Project, "opencode.jsonc")),
     ],
     shape: Shape { env: "environment", stdio_type: Some("local"), ..PLAIN },
-    host: Host { comms: &["opencode"], programs: &["opencode"], scripts: &["/opencode-ai/"] },
-    marks: &[Mark { variable: "OPENCODE", meaning: Meaning::Presence }],
+    host: ProgramPattern { comms: &["opencode"], programs: &["opencode"], scripts: &["/opencode-ai/"] },
+    marks: &[Mark { variable: "OPENCODE", meaning: MarkMeaning::Presence }],
 };
 /// The newer format first: in a file of that format, `servers` is not a server.
 const OPENCODE_MAPS: &[&[&str]] = &[&["mcp", "servers"], &["mcp"]];
@@ -266,8 +278,8 @@ const ZED: Client = Client {
         written(Jsonc, &[&["context_servers"]], place(Scope::Project, Root::Project, ".zed/settings.json")),
     ],
     shape: Shape { stdio_type: None, env_expands: false, ..PLAIN },
-    host: Host { comms: &["zed", "zed-editor"], programs: &["zed", "zed-editor", "zeditor"], scripts: &[] },
-    marks: &[Mark { variable: "ZED_TERM", meaning: Meaning::Presence }],
+    host: ProgramPattern { comms: &["zed", "zed-editor"], programs: &["zed", "zed-editor", "zeditor"], scripts: &[] },
+    marks: &[Mark { variable: "ZED_TERM", meaning: MarkMeaning::Presence }],
 };
 
 // block.github.io/goose/docs/guides/config-files: `extensions` in config.yaml; `type` is stdio, streamable_http or
@@ -277,8 +289,8 @@ const GOOSE: Client = Client {
     name: "goose",
     places: &[written(Yaml, &[&["extensions"]], place(Scope::User, Root::Config, "goose/config.yaml"))],
     shape: Shape { command: "cmd", env: "envs", urls: &["uri"], env_expands: false, ..PLAIN },
-    host: Host { comms: &["goose", "goosed"], programs: &["goose", "goosed"], scripts: &[] },
-    marks: &[Mark { variable: "GOOSE_TERMINAL", meaning: Meaning::Presence }],
+    host: ProgramPattern { comms: &["goose", "goosed"], programs: &["goose", "goosed"], scripts: &[] },
+    marks: &[Mark { variable: "GOOSE_TERMINAL", meaning: MarkMeaning::Presence }],
 };
 
 // docs.cline.bot/getting-started/config (`~/.cline/data/settings`) and, before that, the extension's storage; `type`
@@ -310,7 +322,7 @@ const CLINE: Client = Client {
         ),
     ],
     shape: Shape { env_expands: false, ..PLAIN },
-    host: Host { comms: &["cline"], programs: &["cline"], scripts: &["/node_modules/cline/"] },
+    host: ProgramPattern { comms: &["cline"], programs: &["cline"], scripts: &["/node_modules/cline/"] },
     marks: &[],
 };
 

@@ -3,24 +3,24 @@
 use std::collections::HashMap;
 
 use super::Pids;
-use super::verdict::Role;
+use super::verdict::TreeRole;
 use crate::facts::{Evidence, Facts, Process};
 use crate::knowledge::identify::Matcher;
-use crate::knowledge::{Knowledge, Leashed};
+use crate::knowledge::{Knowledge, LeashedRun};
 use leash_tree::owner::wrapper::is_wrapper;
 use leash_tree::tree::spec;
 
 /// A server and its process tree.
 pub(super) struct Case<'a> {
-    pub(super) role: Role,
+    pub(super) role: TreeRole,
     pub(super) root: &'a Process,
     /// The root first.
     pub(super) tree: Vec<&'a Process>,
     pub(super) members: Pids,
-    pub(super) is: Evidence,
+    pub(super) identified_by: Evidence,
     pub(super) client: Option<String>,
     pub(super) server: Option<String>,
-    pub(super) leashed: Option<&'a Leashed>,
+    pub(super) leashed: Option<&'a LeashedRun>,
     /// The session in its mark, if our ledger does not contain that session.
     pub(super) foreign_leash: Option<String>,
     /// The nearest program of a client above it.
@@ -39,7 +39,7 @@ struct CaseSearch<'a> {
     facts: &'a Facts,
     knowledge: &'a Knowledge,
     children: HashMap<i32, Vec<&'a Process>>,
-    servers: HashMap<i32, (Evidence, Option<&'a Leashed>)>,
+    servers: HashMap<i32, (Evidence, Option<&'a LeashedRun>)>,
     hosts: HashMap<i32, &'a str>,
 }
 
@@ -135,7 +135,7 @@ impl<'a> CaseSearch<'a> {
     }
 
     fn case(&self, root: &'a Process, named: &'a Process) -> Option<Case<'a>> {
-        let (is, _) = self.servers.get(&root.id.pid).or_else(|| self.servers.get(&named.id.pid))?.clone();
+        let (identified_by, _) = self.servers.get(&root.id.pid).or_else(|| self.servers.get(&named.id.pid))?.clone();
         let tree = self.tree(root);
         let members: Pids = tree.iter().map(|member| member.id.pid).collect();
         let of_tree = |pid: &i32| self.servers.get(pid).and_then(|(_, leashed)| *leashed);
@@ -150,7 +150,7 @@ impl<'a> CaseSearch<'a> {
         let foreign_leash = session.filter(|_| leashed.is_none());
         let host = self.host_above(root);
         let marked = || self.client_by_mark(root).or_else(|| self.client_by_mark(named));
-        let (client, server) = match &is {
+        let (client, server) = match &identified_by {
             Evidence::Declared { client, name } | Evidence::Resembles { client, name } => {
                 (Some(client.clone()), Some(name.clone()))
             }
@@ -159,7 +159,18 @@ impl<'a> CaseSearch<'a> {
         };
         // The real ancestor is better evidence than a configuration, because several clients may have a copy of that.
         let client = host.as_ref().map(|(_, client)| client.clone()).or_else(marked).or(client);
-        Some(Case { role: Role::Server, root, tree, members, is, client, server, leashed, foreign_leash, host })
+        Some(Case {
+            role: TreeRole::Server,
+            root,
+            tree,
+            members,
+            identified_by,
+            client,
+            server,
+            leashed,
+            foreign_leash,
+            host,
+        })
     }
 
     fn host_above(&self, process: &'a Process) -> Option<(&'a Process, String)> {
@@ -225,11 +236,11 @@ impl<'a> CaseSearch<'a> {
             }
             let tree = self.tree(process);
             remnants.push(Case {
-                role: Role::Remnant,
+                role: TreeRole::Remnant,
                 root: process,
                 members: tree.iter().map(|member| member.id.pid).collect(),
                 tree,
-                is: Evidence::Mark { session: session.clone() },
+                identified_by: Evidence::Mark { session: session.clone() },
                 client: self.client_by_mark(process),
                 server: None,
                 leashed: None,
@@ -248,11 +259,11 @@ impl<'a> CaseSearch<'a> {
         }
         let tree = self.tree(process);
         Some(Case {
-            role: Role::Host,
+            role: TreeRole::Host,
             root: process,
             members: tree.iter().map(|member| member.id.pid).collect(),
             tree,
-            is: Evidence::HostProgram { client: client.to_owned() },
+            identified_by: Evidence::HostProgram { client: client.to_owned() },
             client: Some(client.to_owned()),
             server: None,
             leashed: None,

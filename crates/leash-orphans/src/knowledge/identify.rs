@@ -11,7 +11,7 @@ use crate::facts::{Evidence, Process};
 mod launch;
 mod variables;
 
-use launch::{LaunchedProgram, Starter};
+use launch::{LaunchedProgram, Launcher};
 pub(super) use variables::named as named_variables;
 use variables::{expand, fits, has_variables, is_all_variable};
 
@@ -28,7 +28,7 @@ enum Agreement {
 
 /// A declared server, prepared for many comparisons.
 #[derive(Debug)]
-struct Known<'a> {
+struct PreparedCommand<'a> {
     declared: &'a DeclaredCommand,
     /// The program that its command starts, if that is the same for every process.
     fixed: Option<LaunchedProgram>,
@@ -39,7 +39,7 @@ struct Known<'a> {
 /// The knowledge, prepared for many comparisons.
 #[derive(Debug)]
 pub struct Matcher<'a> {
-    declared: Vec<Known<'a>>,
+    declared: Vec<PreparedCommand<'a>>,
     packages: &'a [ServerPackage],
     hosts: &'a [HostPattern],
 }
@@ -48,7 +48,7 @@ impl<'a> Matcher<'a> {
     /// Prepares the knowledge once.
     pub fn new(knowledge: &'a Knowledge) -> Matcher<'a> {
         Matcher {
-            declared: knowledge.declared.iter().map(Known::new).collect(),
+            declared: knowledge.declared.iter().map(PreparedCommand::new).collect(),
             packages: &knowledge.packages,
             hosts: &knowledge.hosts,
         }
@@ -69,7 +69,7 @@ impl<'a> Matcher<'a> {
             }
         }
         if let Some(package) = self.packages.iter().find(|package| launch.is_package(package)) {
-            return Some(Evidence::Package { package: package_name(&launch.what, package) });
+            return Some(Evidence::Package { package: package_name(&launch.target, package) });
         }
         likely.map(|declared| Evidence::Resembles { client: declared.client.clone(), name: declared.name.clone() })
     }
@@ -92,12 +92,12 @@ fn is_part(script: &str, part: &str) -> bool {
     if part.ends_with('/') { script.contains(part) } else { script.ends_with(part) }
 }
 
-impl<'a> Known<'a> {
-    fn new(declared: &'a DeclaredCommand) -> Known<'a> {
+impl<'a> PreparedCommand<'a> {
+    fn new(declared: &'a DeclaredCommand) -> PreparedCommand<'a> {
         let launch = LaunchedProgram::of(&declared.command);
         let fixed = !declared.command.iter().any(|word| has_variables(word));
-        let vague = launch.as_ref().is_some_and(|launch| is_all_variable(&launch.what));
-        Known { declared, fixed: launch.filter(|_| fixed), vague }
+        let vague = launch.as_ref().is_some_and(|launch| is_all_variable(&launch.target));
+        PreparedCommand { declared, fixed: launch.filter(|_| fixed), vague }
     }
 
     fn agreement(&self, launch: &LaunchedProgram, process: &Process) -> Agreement {
@@ -121,7 +121,7 @@ impl<'a> Known<'a> {
         let directory = filled(self.declared.project.as_deref()).and_then(|launch| launch.directory);
         match filled(workspace).map(|meant| LaunchedProgram { directory, ..meant }) {
             // A variable alone would match everything that an interpreter runs.
-            Some(meant) if self.vague && has_variables(&meant.what) => Agreement::No,
+            Some(meant) if self.vague && has_variables(&meant.target) => Agreement::No,
             Some(meant) if self.vague => self.compare(launch, &meant, process).min(Agreement::Likely),
             Some(meant) => self.compare(launch, &meant, process),
             None => Agreement::No,
@@ -204,40 +204,44 @@ fn same_program(program: &str, declared: &str, process: &Process) -> Agreement {
 impl LaunchedProgram {
     /// Compares this launch with the declared one, which starts in `directory`.
     fn agreement(&self, meant: &LaunchedProgram, directory: Option<&str>, process: &Process) -> Agreement {
-        let what = match (self.by, meant.by) {
-            (Starter::Runner, Starter::Runner) => fits(unversioned(&self.what), unversioned(&meant.what)),
+        let target = match (self.launcher, meant.launcher) {
+            (Launcher::Runner, Launcher::Runner) => fits(unversioned(&self.target), unversioned(&meant.target)),
             // npx and uvx finally start a file of the package.
-            (Starter::Interpreter | Starter::Exec, Starter::Runner) if has_variables(&meant.what) => Agreement::No,
-            (Starter::Interpreter | Starter::Exec, Starter::Runner) => {
-                comes_from_runner(&self.what, unversioned(&meant.what), directory)
+            (Launcher::Interpreter | Launcher::Exec, Launcher::Runner) if has_variables(&meant.target) => Agreement::No,
+            (Launcher::Interpreter | Launcher::Exec, Launcher::Runner) => {
+                comes_from_runner(&self.target, unversioned(&meant.target), directory)
             }
             // `#!/usr/bin/env node`.
-            (Starter::Interpreter | Starter::Exec, Starter::Exec) => same_program(&self.what, &meant.what, process),
-            (Starter::Interpreter, Starter::Interpreter) | (Starter::Module, Starter::Module) => {
-                fits(&self.what, &meant.what)
+            (Launcher::Interpreter | Launcher::Exec, Launcher::Exec) => {
+                same_program(&self.target, &meant.target, process)
             }
-            (Starter::Exec | Starter::Module | Starter::Interpreter, _) | (Starter::Runner, _) => Agreement::No,
+            (Launcher::Interpreter, Launcher::Interpreter) | (Launcher::Module, Launcher::Module) => {
+                fits(&self.target, &meant.target)
+            }
+            (Launcher::Exec | Launcher::Module | Launcher::Interpreter, _) | (Launcher::Runner, _) => Agreement::No,
         };
-        what.min(same_args(&self.args, &meant.args))
+        target.min(same_args(&self.args, &meant.args))
     }
 
     fn is_package(&self, package: &ServerPackage) -> bool {
         let name = package.name.strip_suffix('*');
-        match self.by {
-            Starter::Runner => match name {
-                Some(beginning) => unversioned(&self.what).starts_with(beginning),
-                None => unversioned(&self.what) == package.name,
+        match self.launcher {
+            Launcher::Runner => match name {
+                Some(beginning) => unversioned(&self.target).starts_with(beginning),
+                None => unversioned(&self.target) == package.name,
             },
-            Starter::Module => name.is_none() && self.what.split('.').next() == Some(&package.name.replace('-', "_")),
-            Starter::Interpreter => match name {
-                Some(beginning) => self.what.contains(&format!("/node_modules/{beginning}")),
+            Launcher::Module => {
+                name.is_none() && self.target.split('.').next() == Some(&package.name.replace('-', "_"))
+            }
+            Launcher::Interpreter => match name {
+                Some(beginning) => self.target.contains(&format!("/node_modules/{beginning}")),
                 None => {
-                    comes_from(&self.what, &package.name)
-                        || package.programs.iter().any(|program| is_installed_as(&self.what, program))
+                    comes_from(&self.target, &package.name)
+                        || package.programs.iter().any(|program| is_installed_as(&self.target, program))
                 }
             },
             // An executable may have any name, so its name proves no package.
-            Starter::Exec => false,
+            Launcher::Exec => false,
         }
     }
 }
@@ -269,11 +273,11 @@ fn is_installed_as(path: &str, program: &str) -> bool {
     in_bin && base(path) == program
 }
 
-fn package_name(what: &str, package: &ServerPackage) -> String {
+fn package_name(target: &str, package: &ServerPackage) -> String {
     match package.name.strip_suffix('*') {
         None => package.name.clone(),
         Some(beginning) => {
-            let rest = what.find(beginning).map_or(what, |at| &what[at + beginning.len()..]);
+            let rest = target.find(beginning).map_or(target, |at| &target[at + beginning.len()..]);
             let rest = rest.split('/').next().unwrap_or_default();
             format!("{beginning}{}", unversioned(rest))
         }

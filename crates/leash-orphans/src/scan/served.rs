@@ -6,13 +6,13 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::facts::Served;
+use crate::facts::AcceptedConnection;
 use leash_tree::owner::peer::table::{self, Entry};
 use leash_tree::platform::descriptors::{Descriptors, Link};
 
 /// The sockets of one network namespace, by inode with their owners.
 #[derive(Default)]
-struct Space {
+struct NetworkNamespace {
     /// The /proc directory of one of the owners.
     dir: String,
     sockets: HashMap<u64, Vec<i32>>,
@@ -20,8 +20,8 @@ struct Space {
 
 /// The connections that these processes, each with its /proc directory, have accepted. Connections of an unreadable
 /// process are missing, but such a process is never proved an orphan.
-pub(super) fn served(processes: impl Iterator<Item = (i32, String)>) -> Vec<Served> {
-    let mut spaces: HashMap<PathBuf, Space> = HashMap::new();
+pub(super) fn served(processes: impl Iterator<Item = (i32, String)>) -> Vec<AcceptedConnection> {
+    let mut spaces: HashMap<PathBuf, NetworkNamespace> = HashMap::new();
     for (pid, dir) in processes {
         let sockets = sockets(&dir);
         // Each network namespace has its own tables.
@@ -54,7 +54,7 @@ fn entries(dir: &str) -> Vec<Entry> {
 }
 
 /// Accepted connections of these sockets' owners: the local port is one on which an owner listens.
-fn accepted(entries: &[Entry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<Served> {
+fn accepted(entries: &[Entry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<AcceptedConnection> {
     let owners = |entry: &Entry| sockets.get(&entry.inode);
     let listeners = entries.iter().filter(|entry| entry.listens);
     let ports: HashMap<u16, &Vec<i32>> =
@@ -72,7 +72,7 @@ fn accepted(entries: &[Entry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<Served> 
         let Some(by) = by.filter(|_| ports.contains_key(&port)) else { continue };
         let clients = ends.get(&(entry.remote, entry.local)).and_then(|inode| sockets.get(inode));
         let clients = clients.cloned().unwrap_or_default();
-        served.extend(by.iter().map(|by| Served { by: *by, port, clients: clients.clone() }));
+        served.extend(by.iter().map(|by| AcceptedConnection { by: *by, port, clients: clients.clone() }));
     }
     served
 }
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(mine().count(), 0);
         let _client = TcpStream::connect(address).unwrap();
         let _accepted = listener.accept().unwrap();
-        let found: Vec<Served> = mine().collect();
-        assert_eq!(found, [Served { by: me(), port: address.port(), clients: vec![me()] }]);
+        let found: Vec<AcceptedConnection> = mine().collect();
+        assert_eq!(found, [AcceptedConnection { by: me(), port: address.port(), clients: vec![me()] }]);
     }
 }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::proc_dir::{self, is_dead};
-use super::strangers::ProcEntry;
+use super::unrelated::ProcEntry;
 use crate::facts::Process;
 use leash_tree::platform::proc::Proc;
 
@@ -33,22 +33,22 @@ pub(crate) fn now() -> u64 {
     clippy::large_enum_variant,
     reason = "the value is moved out at once, and an allocation for each process costs more"
 )]
-pub(super) enum Who {
+pub(super) enum PidReading {
     Process(Process),
     /// A kernel thread; it stays one.
-    Kernel,
+    KernelThread,
     /// No process, or a dead one.
-    Nobody,
+    NoProcess,
 }
 
 /// The directory of all processes.
-pub(super) struct Table(OwnedFd);
+pub(super) struct ProcDirectory(OwnedFd);
 
-impl Table {
+impl ProcDirectory {
     /// Opens /proc; `None` if that fails.
-    pub(super) fn open(_ours: &Proc) -> Option<Table> {
+    pub(super) fn open(_ours: &Proc) -> Option<ProcDirectory> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        rustix::fs::openat(CWD, c"/proc", flags, Mode::empty()).ok().map(Table)
+        rustix::fs::openat(CWD, c"/proc", flags, Mode::empty()).ok().map(ProcDirectory)
     }
 
     /// The PIDs of all visible processes, sorted.
@@ -65,30 +65,30 @@ impl Table {
 
     /// The /proc entry of a process.
     pub(super) fn node(&self, pid: i32) -> Option<ProcEntry> {
-        let stat = rustix::fs::statat(&self.0, Name::new(pid, "").as_c_str(), AtFlags::empty()).ok()?;
+        let stat = rustix::fs::statat(&self.0, ProcPath::new(pid, "").as_c_str(), AtFlags::empty()).ok()?;
         Some(ProcEntry { inode: stat.st_ino, made: (stat.st_mtime, stat.st_mtime_nsec as u32) })
     }
 
     /// Reads a process without its arguments.
-    pub(super) fn read(&self, pid: i32) -> Who {
+    pub(super) fn read(&self, pid: i32) -> PidReading {
         let mut space = [MaybeUninit::uninit(); 1024];
-        let Ok(file) = self.file(pid, "/stat") else { return Who::Nobody };
-        let Ok((text, _)) = rustix::io::read(&file, &mut space) else { return Who::Nobody };
+        let Ok(file) = self.file(pid, "/stat") else { return PidReading::NoProcess };
+        let Ok((text, _)) = rustix::io::read(&file, &mut space) else { return PidReading::NoProcess };
         match parse(text) {
             // When the first thread has exited, its files belong to root; read the owner from another thread.
-            Who::Process(mut process) if process.state == 'Z' => {
+            PidReading::Process(mut process) if process.state == 'Z' => {
                 let dir = proc_dir::of(pid, process.state);
-                let Ok(stat) = rustix::fs::stat(format!("{dir}/stat")) else { return Who::Nobody };
+                let Ok(stat) = rustix::fs::stat(format!("{dir}/stat")) else { return PidReading::NoProcess };
                 process.uid = stat.st_uid;
-                Who::Process(process)
+                PidReading::Process(process)
             }
-            Who::Process(mut process) => match rustix::fs::fstat(&file) {
+            PidReading::Process(mut process) => match rustix::fs::fstat(&file) {
                 // The owner of the file is the effective user of the process, or root if the process is not dumpable.
                 Ok(stat) => {
                     process.uid = stat.st_uid;
-                    Who::Process(process)
+                    PidReading::Process(process)
                 }
-                Err(_) => Who::Nobody,
+                Err(_) => PidReading::NoProcess,
             },
             other => other,
         }
@@ -113,21 +113,21 @@ impl Table {
     }
 
     fn file(&self, pid: i32, name: &str) -> Result<OwnedFd, Errno> {
-        let name = Name::new(pid, name);
+        let name = ProcPath::new(pid, name);
         rustix::fs::openat(&self.0, name.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
     }
 }
 
 /// A path below /proc, built without an allocation.
-struct Name([u8; 24]);
+struct ProcPath([u8; 24]);
 
-impl Name {
+impl ProcPath {
     /// `rest` is one of the short names above.
-    fn new(pid: i32, rest: &str) -> Name {
+    fn new(pid: i32, rest: &str) -> ProcPath {
         let mut name = [0; 24];
         // A PID has at most 11 bytes and a name at most 8, so a NUL remains.
         let _ = write!(&mut name[..23], "{pid}{rest}");
-        Name(name)
+        ProcPath(name)
     }
 
     fn as_c_str(&self) -> &CStr {
@@ -136,12 +136,12 @@ impl Name {
 }
 
 /// Parses a `stat` line. A malformed line is treated as no process.
-fn parse(text: &[u8]) -> Who {
-    fields(text).unwrap_or(Who::Nobody)
+fn parse(text: &[u8]) -> PidReading {
+    fields(text).unwrap_or(PidReading::NoProcess)
 }
 
 /// The command name may contain spaces and parentheses; the last `)` ends it.
-fn fields(text: &[u8]) -> Option<Who> {
+fn fields(text: &[u8]) -> Option<PidReading> {
     let open = text.iter().position(|&byte| byte == b'(')?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let pid = number(text.get(..open)?.strip_suffix(b" ")?)?;
@@ -154,12 +154,12 @@ fn fields(text: &[u8]) -> Option<Who> {
         *field = number(rest.next()?);
     }
     if at[9]? & KERNEL_THREAD != 0 {
-        return Some(Who::Kernel);
+        return Some(PidReading::KernelThread);
     }
     if is_dead(state, at[20]?) {
-        return Some(Who::Nobody);
+        return Some(PidReading::NoProcess);
     }
-    let mut process = Process::nobody(i32::try_from(pid).ok()?, at[22]?);
+    let mut process = Process::new(i32::try_from(pid).ok()?, at[22]?);
     process.comm = String::from_utf8_lossy(comm).into_owned();
     process.state = state;
     process.ppid = i32::try_from(at[4]?).ok()?;
@@ -169,7 +169,7 @@ fn fields(text: &[u8]) -> Option<Who> {
     process.tty = at[7].and_then(|tty| i32::try_from(tty).ok()).unwrap_or(-1);
     process.cpu = at[14]?.saturating_add(at[15]?);
     process.resident = at[24]?.saturating_mul(rustix::param::page_size() as u64);
-    Some(Who::Process(process))
+    Some(PidReading::Process(process))
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -191,8 +191,8 @@ mod tests {
 
     fn parsed(text: &str) -> Option<Process> {
         match parse(text.as_bytes()) {
-            Who::Process(process) => Some(process),
-            Who::Kernel | Who::Nobody => None,
+            PidReading::Process(process) => Some(process),
+            PidReading::KernelThread | PidReading::NoProcess => None,
         }
     }
 
@@ -207,13 +207,13 @@ mod tests {
 
     #[test]
     fn dead_processes_and_kernel_threads_are_skipped() {
-        assert!(matches!(parse(LINE.replace(") S ", ") Z ").as_bytes()), Who::Nobody));
+        assert!(matches!(parse(LINE.replace(") S ", ") Z ").as_bytes()), PidReading::NoProcess));
         // The first thread has exited, another one still runs.
         let threads = LINE.replace(") S ", ") Z ").replace(" 20 0 1 0 777", " 20 0 2 0 777");
-        assert!(matches!(parse(threads.as_bytes()), Who::Process(_)));
-        assert!(matches!(parse(LINE.replace("4194560", "2129984").as_bytes()), Who::Kernel));
+        assert!(matches!(parse(threads.as_bytes()), PidReading::Process(_)));
+        assert!(matches!(parse(LINE.replace("4194560", "2129984").as_bytes()), PidReading::KernelThread));
         for text in ["", "42", "42 (x", "42 (x)", "42 (x) S 1 2 3", ")(", "x (x) S 1 2 3", "42 (x) S 1 2 3\n"] {
-            assert!(matches!(parse(text.as_bytes()), Who::Nobody), "{text}");
+            assert!(matches!(parse(text.as_bytes()), PidReading::NoProcess), "{text}");
         }
     }
 
@@ -228,15 +228,15 @@ mod tests {
 
     #[test]
     fn names_fit_into_the_buffer() {
-        assert_eq!(Name::new(i32::MIN, "/cmdline").as_c_str(), c"-2147483648/cmdline");
-        assert_eq!(Name::new(7, "").as_c_str(), c"7");
+        assert_eq!(ProcPath::new(i32::MIN, "/cmdline").as_c_str(), c"-2147483648/cmdline");
+        assert_eq!(ProcPath::new(7, "").as_c_str(), c"7");
     }
 
     #[test]
     fn the_test_process_is_found() {
-        let table = Table::open(&Proc::own().unwrap()).unwrap();
+        let table = ProcDirectory::open(&Proc::own().unwrap()).unwrap();
         let me = rustix::process::getpid().as_raw_pid();
-        let Who::Process(process) = table.read(me) else { panic!("the test process was not found") };
+        let PidReading::Process(process) = table.read(me) else { panic!("the test process was not found") };
         assert_eq!(table.arguments(me), std::env::args().collect::<Vec<_>>());
         assert_eq!(process.uid, rustix::process::geteuid().as_raw());
         assert!(process.id.start <= now());

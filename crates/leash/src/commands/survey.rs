@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use leash_model::receipt::Receipt;
-use leash_orphans::knowledge::Leashed;
-use leash_orphans::scan::{Strangers, scan, scan_again};
-use leash_orphans::{Facts, Finding, Knowledge, Policy, clients, judge};
+use leash_orphans::knowledge::LeashedRun;
+use leash_orphans::scan::{UnrelatedProcesses, scan, scan_again};
+use leash_orphans::{Facts, Finding, JudgePolicy, Knowledge, clients, judge};
 use leash_tree::ledger::receipts;
 use leash_tree::ledger::store::{Store, is_of_this_place};
 use leash_tree::platform::proc::Proc;
@@ -54,18 +54,18 @@ impl Survey {
     }
 
     /// Scans and judges again: processes that were unrelated are not read each time.
-    pub(super) fn look_again(&mut self, policy: &Policy, strangers: &mut Strangers) -> Vec<Finding> {
+    pub(super) fn look_again(&mut self, policy: &JudgePolicy, unrelated: &mut UnrelatedProcesses) -> Vec<Finding> {
         self.read_ledger();
-        judge(&scan_again(&self.proc, &self.knowledge, strangers), &self.knowledge, policy)
+        judge(&scan_again(&self.proc, &self.knowledge, unrelated), &self.knowledge, policy)
     }
 
     /// Scans and judges.
-    pub(super) fn look(&mut self, policy: &Policy) -> Vec<Finding> {
+    pub(super) fn look(&mut self, policy: &JudgePolicy) -> Vec<Finding> {
         self.look_at(policy, &[]).1
     }
 
     /// The same; the processes in `also` are read in any case.
-    pub(super) fn look_at(&mut self, policy: &Policy, also: &[i32]) -> (Facts, Vec<Finding>) {
+    pub(super) fn look_at(&mut self, policy: &JudgePolicy, also: &[i32]) -> (Facts, Vec<Finding>) {
         self.read_ledger();
         let facts = scan(&self.proc, &self.knowledge, also);
         let findings = judge(&facts, &self.knowledge, policy);
@@ -77,7 +77,7 @@ impl Survey {
         if let Some(store) = &self.store {
             let records = store.list().unwrap_or_default().into_iter().filter_map(|found| found.record);
             let here = records.filter(is_of_this_place);
-            self.knowledge.leashed = here.map(|record| Leashed::of(&record, store.locked(&record.run))).collect();
+            self.knowledge.leashed = here.map(|record| LeashedRun::of(&record, store.locked(&record.run))).collect();
         }
     }
 }

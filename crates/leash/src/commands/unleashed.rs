@@ -1,8 +1,8 @@
 //! The servers that do not run under leash, for `leash ps`.
 
 use leash_model::identity::Identity;
-use leash_orphans::scan::belongings::{self, Belongings};
-use leash_orphans::{Facts, Finding, Policy};
+use leash_orphans::scan::resources::{self, TreeResources};
+use leash_orphans::{Facts, Finding, JudgePolicy};
 use serde_json::{Value, json};
 
 use super::survey::Survey;
@@ -13,7 +13,7 @@ use crate::output::table::table;
 /// One server and its resources.
 struct Server {
     finding: Finding,
-    had: Belongings,
+    resources: TreeResources,
     idle_ms: Option<u64>,
 }
 
@@ -29,13 +29,13 @@ pub(super) fn look(printer: Printer) -> Unleashed {
     let Ok(mut survey) = Survey::open(printer, &[]) else {
         return Unleashed::default();
     };
-    let (facts, findings) = survey.look_at(&Policy::default(), &[]);
+    let (facts, findings) = survey.look_at(&JudgePolicy::default(), &[]);
     // Only root can judge servers of other users.
     let is_ours =
         |finding: &Finding| facts.uid == 0 || facts.same(&finding.root).is_some_and(|process| process.uid == facts.uid);
     let listed = findings.into_iter().filter(|finding| finding.leashed.is_none() && is_ours(finding));
     let servers = listed.map(|finding| Server {
-        had: belongings::memory(&survey.proc, &finding.tree),
+        resources: resources::memory(&survey.proc, &finding.tree),
         idle_ms: idle_ms(&finding.tree).map(|idle| idle.min(age_ms(&finding))),
         finding,
     });
@@ -96,7 +96,7 @@ impl Unleashed {
     }
 
     pub(super) fn as_json(&self) -> Value {
-        let one = |server: &Server| json!({ "finding": server.finding, "memory_bytes": server.had.memory, "swap_bytes": server.had.swap, "idle_ms": server.idle_ms });
+        let one = |server: &Server| json!({ "finding": server.finding, "memory_bytes": server.resources.memory, "swap_bytes": server.resources.swap, "idle_ms": server.idle_ms });
         self.servers.iter().map(one).collect()
     }
 }
@@ -109,8 +109,8 @@ fn row(server: &Server) -> Vec<String> {
         or_dash(finding.server.clone()),
         or_dash(finding.client.clone()),
         finding.tree.len().to_string(),
-        bytes(server.had.memory),
-        bytes(server.had.swap),
+        bytes(server.resources.memory),
+        bytes(server.resources.swap),
         span(age_ms(finding)),
         or_dash(server.idle_ms.map(span)),
         finding.verdict.word().to_owned(),

@@ -7,7 +7,7 @@ use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_orphans::act::ReapTerms;
 use leash_orphans::act::watch::{self, WatchMemory};
-use leash_orphans::scan::{Strangers, belongings};
+use leash_orphans::scan::{UnrelatedProcesses, belongings};
 use leash_orphans::{Evidence, Finding, Verdict};
 use leash_tree::platform::identity::Held;
 use rustix::event::{PollFd, PollFlags};
@@ -42,7 +42,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     let mut watcher = Watcher {
         printer,
         memory: WatchMemory::default(),
-        strangers: Strangers::default(),
+        unrelated: UnrelatedProcesses::default(),
         terms: watch::WatchTerms { settle: args.settle, min_age: args.min_age, ..watch::WatchTerms::default() },
         nothing_left: true,
         args,
@@ -59,7 +59,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     let mut hosts = holders(&findings);
     drop(findings);
     loop {
-        let next = watcher.memory.next_look(&watcher.terms, args.interval, Moment::now());
+        let next = watcher.memory.next_scan(&watcher.terms, args.interval, Moment::now());
         wait(&survey, &hosts, next);
         // Clients' configurations change, so read them again; if that fails, the next scan tries again.
         if let Ok(fresh) = Survey::open(printer, &[]) {
@@ -72,7 +72,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
 struct Watcher<'a> {
     printer: Printer,
     memory: WatchMemory,
-    strangers: Strangers,
+    unrelated: UnrelatedProcesses,
     terms: watch::WatchTerms,
     nothing_left: bool,
     args: &'a Watch,
@@ -83,7 +83,7 @@ impl Watcher<'_> {
     fn look(&mut self, survey: &mut Survey) -> Vec<Finding> {
         let now = Moment::now();
         let policy = self.memory.policy(&self.terms, now);
-        let findings = survey.look_again(&policy, &mut self.strangers);
+        let findings = survey.look_again(&policy, &mut self.unrelated);
         let due = self.memory.note(&findings, &self.terms, now);
         if due.is_empty() {
             return findings;
@@ -130,7 +130,7 @@ fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
     // A host has exited since the scan, or its pidfd can't be opened. The latter may stay so, and scans must not
     // follow each other without a pause.
     let next = if held.len() < hosts.len() { next.min(Moment::now() + SOON) } else { next };
-    watch::rest();
+    watch::release_memory();
     loop {
         let left = next.since(Moment::now());
         let mut fds: Vec<PollFd<'_>> =

@@ -2,7 +2,7 @@
 
 use leash_orphans::facts::{DescriptorKind, OtherEnd};
 use leash_orphans::scan::belongings;
-use leash_orphans::{Channel, Facts, Finding, Policy, Process};
+use leash_orphans::{Channel, Facts, Finding, JudgePolicy, Process};
 use serde_json::json;
 
 use super::survey::Survey;
@@ -18,7 +18,7 @@ pub(crate) fn why(args: &Why) -> u8 {
         Ok(survey) => survey,
         Err(code) => return code,
     };
-    let (facts, findings) = survey.look_at(&Policy::default(), &[args.pid]);
+    let (facts, findings) = survey.look_at(&JudgePolicy::default(), &[args.pid]);
     let Some(process) = facts.process(args.pid) else {
         printer.error_text(format!("there is no process {}", args.pid), Some("`leash ps` lists the servers"));
         return exit_code::NOT_ALL;
@@ -52,7 +52,7 @@ fn about_finding(finding: &Finding, process: &Process) -> String {
     if process.id.pid != finding.root.pid {
         add(&mut text, format_args!("Process {} ({}) belongs to it.", process.id.pid, process.comm));
     }
-    add(&mut text, format_args!("It is taken for that because {}.", evidence::sentence(&finding.is)));
+    add(&mut text, format_args!("It is taken for that because {}.", evidence::sentence(&finding.identified_by)));
     for fact in &finding.evidence {
         add(&mut text, format_args!("- {}", evidence::sentence(fact)));
     }

@@ -2,7 +2,7 @@
 
 use toml_edit::{Document, InlineTable, Item, Table, Value as TomlValue};
 
-use super::{Member, Node, TextError, Value};
+use super::{MapMember, Node, TextError, Value};
 
 /// Parses a text. The parser skips a leading byte order mark.
 pub fn parse(text: &str) -> Result<Node, TextError> {
@@ -13,21 +13,21 @@ pub fn parse(text: &str) -> Result<Node, TextError> {
     Ok(Node { span: 0..text.len(), value: Value::Map(table(document.as_table())) })
 }
 
-fn table(table: &Table) -> Vec<Member> {
+fn table(table: &Table) -> Vec<MapMember> {
     let keys = table.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
     keys.iter().filter_map(|name| table.get_key_value(name)).filter_map(|(key, item)| member(key, item)).collect()
 }
 
-fn inline(table: &InlineTable) -> Vec<Member> {
+fn inline(table: &InlineTable) -> Vec<MapMember> {
     let keys = table.iter().map(|(name, _)| name.to_owned()).collect::<Vec<_>>();
     keys.iter().filter_map(|name| table.get_key_value(name)).filter_map(|(key, item)| member(key, item)).collect()
 }
 
-fn member(key: &toml_edit::Key, item: &Item) -> Option<Member> {
+fn member(key: &toml_edit::Key, item: &Item) -> Option<MapMember> {
     let node = node(item)?;
     // A table without its own header (`[a.b]` creates `a`) has its key in the header of another table.
     let key_span = key.span().unwrap_or(node.span.start..node.span.start);
-    Some(Member { key: key.get().to_owned(), key_span, node })
+    Some(MapMember { key: key.get().to_owned(), key_span, node })
 }
 
 fn node(item: &Item) -> Option<Node> {
