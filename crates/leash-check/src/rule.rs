@@ -16,7 +16,7 @@ pub struct Clause {
 
 /// A user's report of the harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Hurt {
+pub struct UserReport {
     /// The report in the field.
     pub report: &'static str,
     /// The harm.
@@ -29,7 +29,7 @@ pub struct Rule {
     /// The source in the specification.
     pub specification: Clause,
     /// The report of a user.
-    pub users: Hurt,
+    pub users: UserReport,
 }
 
 /// Hosts leave servers behind when they exit.
@@ -48,7 +48,7 @@ pub const EOF: Rule = Rule {
         section: "basic/transports/stdio, Shutdown",
         text: "servers SHOULD exit promptly when their standard input is closed",
     },
-    users: Hurt {
+    users: UserReport {
         report: ORPHANS,
         text: "a host that crashes can do no more than close stdin: 80 servers that ignored it held 13 GB of swap",
     },
@@ -61,7 +61,7 @@ pub const TERM: Rule = Rule {
         section: "basic/lifecycle, Shutdown",
         text: "the client sends SIGTERM if the server does not exit within a reasonable time, and SIGKILL after that",
     },
-    users: Hurt {
+    users: UserReport {
         report: ORPHANS,
         text: "a server that ignores SIGTERM is killed without cleanup, or stays if a wrapper (npx) keeps the signal",
     },
@@ -74,7 +74,7 @@ pub const HOST_GONE: Rule = Rule {
         section: "basic/transports/stdio, Shutdown",
         text: "servers SHOULD exit promptly when their standard input is closed",
     },
-    users: Hurt {
+    users: UserReport {
         report: ORPHANS,
         text: "after a crash of the host its servers keep running: no process is left to send a signal",
     },
@@ -87,7 +87,7 @@ pub const HANDSHAKE: Rule = Rule {
         section: "basic/lifecycle, Initialization",
         text: "the server MUST respond to `initialize` with its own capabilities and information",
     },
-    users: Hurt {
+    users: UserReport {
         report: WORKER,
         text: "a host that waits for a server that never answers keeps everything that it started for that job",
     },
@@ -100,7 +100,7 @@ pub const AGAIN: Rule = Rule {
         section: "basic/transports/stdio, Lifecycle",
         text: "when a server ends unexpectedly, the client SHOULD restart it",
     },
-    users: Hurt {
+    users: UserReport {
         report: WORKER,
         text: "a lock, a port or a profile that the last run left behind makes the server of the next job fail",
     },
@@ -113,7 +113,7 @@ pub const HELPERS: Rule = Rule {
         section: "basic/transports/stdio, Shutdown",
         text: "the process must exit at shutdown; its children are not mentioned, and no official SDK ends them",
     },
-    users: Hurt {
+    users: UserReport {
         report: ORPHANS,
         text: "helpers outlive the server, have no owner, and add up until memory is used up",
     },
@@ -126,7 +126,7 @@ pub const PORTS: Rule = Rule {
         section: "basic/transports/stdio, Shutdown",
         text: "ports are not mentioned; the process that holds one must exit",
     },
-    users: Hurt { report: WORKER, text: "the next job finds the port in use by a process without an owner" },
+    users: UserReport { report: WORKER, text: "the next job finds the port in use by a process without an owner" },
 };
 
 /// No browser stays.
@@ -136,7 +136,7 @@ pub const BROWSERS: Rule = Rule {
         section: "basic/transports/stdio, Shutdown",
         text: "browsers are not mentioned; a server has to end what it starts",
     },
-    users: Hurt {
+    users: UserReport {
         report: ORPHANS,
         text: "a browser that stays holds hundreds of megabytes and the lock of its profile: the next one does not start",
     },
@@ -149,7 +149,7 @@ pub const SESSION: Rule = Rule {
         section: "basic/transports, Session Management",
         text: "a server MAY assign a session id in the HTTP response that has the InitializeResult",
     },
-    users: Hurt {
+    users: UserReport {
         report: TIMEOUT,
         text: "each session holds memory on the server until the client or the server ends it",
     },
@@ -162,7 +162,7 @@ pub const DELETE: Rule = Rule {
         section: "basic/transports, Session Management",
         text: "clients SHOULD send DELETE to end a session; the server MAY answer 405 to say that clients can't",
     },
-    users: Hurt {
+    users: UserReport {
         report: DELETES,
         text: "a client that wants to clean up can't: its sessions stay until the server restarts",
     },
@@ -175,7 +175,7 @@ pub const TERMINATED: Rule = Rule {
         section: "basic/transports, Session Management",
         text: "a server MUST answer 404 to requests with the id of a session that it has terminated",
     },
-    users: Hurt {
+    users: UserReport {
         report: DELETES,
         text: "only 404 tells a client to open a new session: otherwise it is stuck, or the session lives on",
     },
@@ -188,7 +188,7 @@ pub const EXPIRY: Rule = Rule {
         section: "basic/transports, Session Management",
         text: "the server MAY terminate the session at any time; no time is named",
     },
-    users: Hurt {
+    users: UserReport {
         report: TIMEOUT,
         text: "most clients never send DELETE: without an idle time every one of their sessions stays for ever",
     },
@@ -201,7 +201,7 @@ pub const ORIGIN: Rule = Rule {
         section: "basic/transports, Security Warning",
         text: "servers MUST validate the Origin header and MUST answer 403 when it is present and invalid",
     },
-    users: Hurt {
+    users: UserReport {
         report: TIMEOUT,
         text: "any web page can open any number of sessions on a local server, and no client ends them",
     },
@@ -214,7 +214,7 @@ pub const MEMORY: Rule = Rule {
         section: "basic/transports, Session Management",
         text: "memory is not mentioned; a terminated session can't be used any more",
     },
-    users: Hurt { report: TIMEOUT, text: "sessions add up to gigabytes: clients open one for every call" },
+    users: UserReport { report: TIMEOUT, text: "sessions add up to gigabytes: clients open one for every call" },
 };
 
 /// A host exits when it is asked to.
@@ -224,7 +224,7 @@ pub const HOST_LEAVES: Rule = Rule {
         section: "basic/lifecycle, Shutdown",
         text: "one side, usually the client, ends the connection; the host begins",
     },
-    users: Hurt { report: ORPHANS, text: "hosts of closed terminals stay, with all their servers" },
+    users: UserReport { report: ORPHANS, text: "hosts of closed terminals stay, with all their servers" },
 };
 
 /// A host ends its stdio servers.
@@ -234,7 +234,7 @@ pub const HOST_SERVERS: Rule = Rule {
         section: "basic/lifecycle, Shutdown",
         text: "the client SHOULD close stdin, wait, send SIGTERM if the server does not exit, and SIGKILL if it still does not",
     },
-    users: Hurt { report: ORPHANS, text: "servers outlive the host: 80 of them held 13 GB of swap" },
+    users: UserReport { report: ORPHANS, text: "servers outlive the host: 80 of them held 13 GB of swap" },
 };
 
 /// A killed host can't end its servers.
@@ -244,7 +244,7 @@ pub const HOST_KILLED: Rule = Rule {
         section: "basic/transports/stdio, Shutdown",
         text: "a killed host is not mentioned; only the kernel or another program can end its servers",
     },
-    users: Hurt { report: ORPHANS, text: "servers outlive a host that crashed or ran out of memory" },
+    users: UserReport { report: ORPHANS, text: "servers outlive a host that crashed or ran out of memory" },
 };
 
 /// A host ends its HTTP sessions.
@@ -254,5 +254,5 @@ pub const HOST_DELETE: Rule = Rule {
         section: "basic/transports, Session Management",
         text: "clients that no longer need a session SHOULD send an HTTP DELETE with its id",
     },
-    users: Hurt { report: DELETES, text: "hosts never end their sessions: servers keep each one of them" },
+    users: UserReport { report: DELETES, text: "hosts never end their sessions: servers keep each one of them" },
 };

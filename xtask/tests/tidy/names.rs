@@ -14,18 +14,17 @@ const SHARED: [&str; 4] = ["Error", "State", "Event", "Effect"];
 const KNOWN: &[(usize, &str)] = &[
     (
         2,
-        "Abandoned Account Act Attach Attempt Body Bus Channel Child Command CommandLine Connection Control Cut \
-         Deleted Ends Failure Finding Flight Holding Journal Keeper Level Line Listed Listening Malformed Message \
-         Mistake Opening Orders Origin Outcome Owner Page Part Parts Peer Pings Policy Queued Reply Said Search \
-         Serving Shared StandIn Start StartError Table Ticket Told Upstream UpstreamError Wanted Watch Watched What \
-         Why",
+        "Abandoned Account Act Attach Attempt Body Bus Call Channel Child Command CommandLine Connection Control Cut \
+         Deleted Ends Failure Finding Flight Heard Holding Journal Keeper Level Line Listed Listening Malformed \
+         Message Mistake Opening Orders Origin Outcome Owner Page Parts Peer Pings Policy Queued Report Search \
+         Serving StandIn StartError Table Ticket Told Upstream UpstreamError Wanted Watch Watched What Why",
     ),
     (
         3,
-        "Asked Call Client Exchange First Heard Held Input Known Life Look Pool Refused Report Request Server Source \
+        "Asked Client Ending Exchange First Held Input Known Life Look Pool Refused Request Server Source Stage \
          Target Transport Wish Word",
     ),
-    (4, "Ended Ending Entry Kind Reader Refusal Session Stage Terms Verdict Waiting"),
+    (4, "Ended Entry Kind Reader Refusal Session Terms Verdict Waiting"),
     (6, "Found"),
 ];
 

@@ -9,7 +9,7 @@ use std::{env, fs, io};
 use leash_check::host::HostCheck;
 use leash_check::http::HttpCheck;
 use leash_check::stdio::StdioCheck;
-use leash_check::{CheckError, Report, StopSignals};
+use leash_check::{CheckError, CheckReport, StopSignals};
 use leash_tree::places::Places;
 use leash_tree::tree::TreeError;
 use leash_tree::tree::supervisor::FirstLook;
@@ -49,7 +49,7 @@ fn run(
     bearer: Option<String>,
     stop: &StopSignals,
     progress: &mut dyn FnMut(&str),
-) -> Result<Report, CheckError> {
+) -> Result<CheckReport, CheckError> {
     let room = Room::new()?;
     let program = env::current_exe()?;
     if let Some(url) = args.url.clone() {
@@ -64,7 +64,7 @@ fn run(
             dir: room.path().to_owned(),
             grace: args.grace,
             ready: args.ready,
-            aloud: args.verbose,
+            shares_stderr: args.verbose,
             strict: args.strict,
         };
         return check.run(&room.places(), stop, progress);
@@ -74,14 +74,14 @@ fn run(
         grace: args.grace,
         ready: args.ready,
         call: args.call.clone(),
-        aloud: args.verbose,
+        shares_stderr: args.verbose,
         strict: args.strict,
     };
     check.run(&room.places(), stop, progress)
 }
 
 /// Prints the report, and writes it to the requested file.
-fn tell(printer: Printer, args: &Check, report: &Report) -> u8 {
+fn tell(printer: Printer, args: &Check, report: &CheckReport) -> u8 {
     if args.json {
         // The report consists of strings and numbers, so this can't fail.
         printer.exact(serde_json::to_string_pretty(report).unwrap_or_default() + "\n");
