@@ -13,14 +13,14 @@ use tokio::sync::oneshot;
 
 use crate::response::{Refusal, ResponseKind};
 use leash_model::limits;
-use leash_upstream::client::{self, Connector, Pool, PoolSettings, UpstreamError};
+use leash_upstream::client::{self, ConnectionPool, Connector, PoolSettings, UpstreamError};
 use leash_upstream::heap::HeapTrimmer;
 
 /// The HTTP client of `connect`. Unlike the gateway's client, it tells when a body is handed over, and it has no timer
 /// for idle connections: it finds a connection that is too old when it would use it. So an idle leash never wakes up.
 #[derive(Clone)]
 pub(crate) struct HttpClient {
-    http: Pool<SignallingBody>,
+    http: ConnectionPool<SignallingBody>,
 }
 
 impl fmt::Debug for HttpClient {
@@ -78,7 +78,7 @@ impl HttpResponse {
 impl HttpClient {
     pub(crate) fn new() -> HttpClient {
         HttpClient {
-            http: Pool::new(
+            http: ConnectionPool::new(
                 Connector::default(),
                 PoolSettings { most: limits::IDLE_CONNECTIONS, timed: false, trimmer: HeapTrimmer::default() },
             ),

@@ -15,7 +15,7 @@ use crate::response::{RequestFailure, ResponseKind};
 use crate::upstream_sessions::UpstreamSession;
 use leash_protocol::headers::{SESSION_ID, valid_session_id};
 use leash_upstream::client::UpstreamError;
-use leash_upstream::delete::Ticket;
+use leash_upstream::delete::DeleteTarget;
 
 /// Sends `initialize` and passes its response on. There is no timeout: the host decides how long it waits.
 pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> Outcome {
@@ -76,8 +76,8 @@ fn accepted(connection: &Rc<Connection>, answer: &HttpResponse, awaited: bool) {
     let id = answer.response.headers().get(SESSION_ID).and_then(|id| id.to_str().ok());
     let session = id.filter(|id| valid_session_id(id)).map(|id| {
         let (url, headers) = (answer.from.clone(), connection.base_headers());
-        let ticket = Ticket { url, session_id: id.to_owned(), version: None, headers };
-        (connection.sessions.borrow_mut().add(UpstreamSession::WithId(ticket)), id.to_owned())
+        let delete_target = DeleteTarget { url, session_id: id.to_owned(), version: None, headers };
+        (connection.sessions.borrow_mut().add(UpstreamSession::WithId(delete_target)), id.to_owned())
     });
     connection.apply(Event::InitializeAccepted { endpoint: answer.from.clone(), session, awaited });
 }

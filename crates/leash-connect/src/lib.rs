@@ -49,7 +49,7 @@ use leash_model::receipt::{Reason, Receipt};
 use leash_tree::ledger::book::BookError;
 use leash_tree::owner::OwnerError;
 use leash_tree::places::Places;
-use leash_upstream::address::Upstream;
+use leash_upstream::address::UpstreamServer;
 use leash_upstream::notice::Notice;
 
 pub use run::connect;
@@ -57,7 +57,7 @@ pub use run::connect;
 /// The settings of a connection.
 pub struct ConnectSettings {
     /// The upstream's address and headers.
-    pub upstream: Upstream,
+    pub upstream: UpstreamServer,
     /// The text that listings and receipts show instead of the address, if the address is a secret.
     pub shown: Option<String>,
     /// The upstream's transport.

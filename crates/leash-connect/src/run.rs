@@ -30,10 +30,10 @@ use leash_tree::places::Places;
 use leash_tree::platform::linux;
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::supervisor::{self, FirstLook};
-use leash_upstream::client::Client;
-use leash_upstream::keeper::terms::Terms;
+use leash_upstream::client::UpstreamClient;
+use leash_upstream::keeper::connection_facts::ConnectionFacts;
 use leash_upstream::notice::Notice;
-use leash_upstream::sweep::{self, Known};
+use leash_upstream::sweep::{self, ServerAccess};
 use leash_upstream::{delete, keeper};
 
 /// Runs a connection to its end. It blocks, and uses the process's signals, stdin and stdout.
@@ -84,7 +84,7 @@ struct Driver {
     grace: Duration,
     expires: Option<Moment>,
     closing: Option<Closing>,
-    sweeper: Client,
+    sweeper: UpstreamClient,
     places: Places,
 }
 
@@ -109,7 +109,7 @@ impl Driver {
             ..
         } = settings;
         let run = id::random();
-        let terms = Terms {
+        let facts = ConnectionFacts {
             session: session.unwrap_or_else(|| run.clone()),
             run,
             name: name.unwrap_or_else(|| upstream.url.host().unwrap_or_default().to_owned()),
@@ -118,12 +118,12 @@ impl Driver {
             started_ms: clock::unix_ms(),
         };
         let member = Membership {
-            session: terms.session.clone(),
-            name: terms.name.clone(),
-            labels: terms.labels.clone(),
+            session: facts.session.clone(),
+            name: facts.name.clone(),
+            labels: facts.labels.clone(),
             owners: watches.iter().map(|watch| watch.owner.clone()).collect(),
         };
-        let book = Book::of_connection(&places, &terms.run, member).map_err(ConnectError::Ledger)?;
+        let book = Book::of_connection(&places, &facts.run, member).map_err(ConnectError::Ledger)?;
         let owners = keeper::watched(&watches).map(copy).collect::<io::Result<_>>().map_err(ConnectError::Start)?;
         let events = events(watches)?;
         let input = HostInput::open().map_err(ConnectError::Start)?;
@@ -133,7 +133,7 @@ impl Driver {
             TransportChoice::Streamable => UpstreamTransport::Streamable(upstream.url.clone()),
             TransportChoice::HttpSse => UpstreamTransport::HttpSse(None),
         };
-        let sessions = UpstreamSessions::new(terms, places.clone(), book, owners);
+        let sessions = UpstreamSessions::new(facts, places.clone(), book, owners);
         let notices = Notices::new(tell);
         let connection = Connection::new(Parts { upstream, transport, revives: revive, host, sessions, notices });
         Ok(Driver {
@@ -146,7 +146,7 @@ impl Driver {
             grace,
             expires: max_age.map(|age| Moment::on_runtime() + age),
             closing: None,
-            sweeper: Client::new(),
+            sweeper: UpstreamClient::new(),
             places,
         })
     }
@@ -351,10 +351,10 @@ async fn expiry(deadline: Option<(Moment, Reason)>) -> Reason {
 }
 
 /// Ends the sessions that dead connections and gateways have left open, in a task of its own.
-async fn sweep(connection: Rc<Connection>, sweeper: Client, places: Places) {
+async fn sweep(connection: Rc<Connection>, sweeper: UpstreamClient, places: Places) {
     let known = |entry: &Entry| {
         (delete::shown(&connection.upstream.url) == entry.url)
-            .then(|| Known { url: connection.upstream.url.clone(), headers: connection.base_headers() })
+            .then(|| ServerAccess { url: connection.upstream.url.clone(), headers: connection.base_headers() })
     };
     sweep::books(&sweeper, &places, &known, &|notice| connection.notices.tell(notice)).await;
 }

@@ -24,7 +24,7 @@ use crate::state::server::Server;
 use leash_model::limits;
 use leash_protocol::envelope::codes;
 use leash_protocol::headers;
-use leash_upstream::address::Transport;
+use leash_upstream::address::HttpTransport;
 
 /// Answers a request.
 pub(crate) async fn answer(
@@ -87,7 +87,7 @@ async fn serve(jobs: &Rc<Jobs>, connection: &Rc<Connection>, request: Request<In
 async fn dispatch(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: Call) -> Answer {
     match &server.settings().target {
         Target::Command(_) if rest == "mcp" => stdio::answer(gateway, server, call).await,
-        Target::Url(upstream) if upstream.transport == Transport::Sse => {
+        Target::Url(upstream) if upstream.transport == HttpTransport::Sse => {
             Box::pin(guard::answer_sse(gateway, server, rest, call)).await
         }
         Target::Url(_) if rest == "mcp" => guard::answer(gateway, server, call).await,

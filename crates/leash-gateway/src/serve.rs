@@ -38,7 +38,7 @@ use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
 use leash_tree::platform::{command, linux};
 use leash_tree::{blocking, tree};
-use leash_upstream::client::Client;
+use leash_upstream::client::UpstreamClient;
 use leash_upstream::heap::HeapTrimmer;
 use leash_upstream::notice::Notice;
 
@@ -167,7 +167,7 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         tasks,
         book,
         keeping: Keeping::default(),
-        client: Client::counted_by(trimmer.clone()),
+        client: UpstreamClient::counted_by(trimmer.clone()),
         places,
         draining: Cell::new(false),
         seats: Rc::default(),

@@ -17,7 +17,7 @@ use leash_tree::ledger::book::{Book, BookError, Command, Cover, Entry, Listed};
 use leash_tree::places::Places;
 use leash_tree::platform::identity::{self, boot_id};
 use leash_tree::platform::proc::Proc;
-use leash_upstream::keeper::handover::{self, Given};
+use leash_upstream::keeper::handover::{self, Handover};
 use leash_upstream::keeper::{HeldSession, process};
 use leash_upstream::notice::Notice;
 use leash_upstream::sweep;
@@ -39,7 +39,8 @@ pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> 
     let proc = Proc::own().ok()?;
     let books = Book::list(&places.runtime_dir).ok()?;
     books.iter().rev().filter(|book| is_predecessor(book, places, address, &proc)).find_map(|book| {
-        let Given { keeper, lock, sessions } = handover::ask(&book.door(&places.runtime_dir)).ok()?;
+        let Handover { keeper, lock, sessions } =
+            handover::take_over(&book.handover_socket(&places.runtime_dir)).ok()?;
         let told = sessions.iter().map(|(key, held)| (&**key, held));
         let unwritten = |open: &[Entry]| process::unwritten(told, open, &book.cover.receipts);
         let (adopted, open) = Book::adopt(places, &book.cover, lock, unwritten).ok()?;
@@ -70,11 +71,11 @@ pub(crate) fn go_on(gateway: &Rc<Gateway>, inherited: Inherited) -> Result<(), B
             taken += 1;
             continue;
         }
-        let known = held.as_ref().and_then(HeldSession::known);
+        let access = held.as_ref().and_then(HeldSession::access);
         if let Some(held) = held {
-            gateway.keeping.hold_refused(&entry.session, held.staying(None));
+            gateway.keeping.hold_refused(&entry.session, held.resumable(None));
         }
-        rest.push((entry, known));
+        rest.push((entry, access));
     }
     gateway.book.own()?;
     drop(keeper);

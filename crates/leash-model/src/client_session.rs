@@ -95,7 +95,7 @@ pub struct Life {
     /// The last of them that ended, and when.
     lost: Option<(i32, Moment)>,
     /// True if a client used it whose process is not known.
-    strangers: bool,
+    unknown_client: bool,
 }
 
 impl Life {
@@ -109,7 +109,7 @@ impl Life {
             listening: 0,
             owners: 0,
             lost: None,
-            strangers: false,
+            unknown_client: false,
         }
     }
 
@@ -135,8 +135,8 @@ impl Life {
     }
 
     /// True if a client has used it whose process is not known.
-    pub fn strangers(&self) -> bool {
-        self.strangers
+    pub fn unknown_client(&self) -> bool {
+        self.unknown_client
     }
 
     /// The current state.
@@ -200,7 +200,7 @@ impl Life {
                 self.owners = self.owners.saturating_sub(1);
                 self.lost = (self.owners == 0).then_some((*pid, now));
             }
-            Event::OwnerUnknown => self.strangers = true,
+            Event::OwnerUnknown => self.unknown_client = true,
             Event::Held | Event::Opened | Event::Tick | Event::End(_) | Event::Released => {}
         }
         if was_busy || self.busy() || matches!(event, Event::Opened) {
@@ -230,7 +230,7 @@ impl Life {
             _ if self.owners > 0 => None,
             // All of its clients were known processes, and they are gone: no process reads the responses to requests in
             // flight.
-            Some((pid, at)) if !self.strangers => {
+            Some((pid, at)) if !self.unknown_client => {
                 Some((at + terms.linger, Reason::OwnerGone { pid, role: Role::Client }))
             }
             _ if self.busy() => None,

@@ -14,17 +14,13 @@ const SHARED: [&str; 4] = ["Error", "State", "Event", "Effect"];
 const KNOWN: &[(usize, &str)] = &[
     (
         2,
-        "Abandoned Account Act Attach Attempt Body Bus Call Channel Child Command CommandLine Connection Control Cut \
-         Deleted Ends Failure Finding Flight Heard Holding Journal Keeper Level Line Listed Listening Malformed \
-         Message Mistake Opening Orders Origin Outcome Owner Page Parts Peer Pings Policy Queued Report Search \
-         Serving StandIn StartError Table Ticket Told Upstream UpstreamError Wanted Watch Watched What Why",
+        "Abandoned Account Act Attach Attempt Body Bus Call Channel Child Client Command CommandLine Connection \
+         Control Cut Ends Failure Finding Flight Heard Held Holding Journal Known Line Listed Listening Malformed \
+         Message Mistake Opening Origin Owner Page Parts Peer Pings Policy Pool Queued Report Search Serving StandIn \
+         StartError Table Told Transport Wanted Watch Watched What Why",
     ),
-    (
-        3,
-        "Asked Client Ending Exchange First Held Input Known Life Look Pool Refused Request Server Source Stage \
-         Target Transport Wish Word",
-    ),
-    (4, "Ended Entry Kind Reader Refusal Session Terms Verdict Waiting"),
+    (3, "Asked Ending Exchange First Input Life Look Refused Request Server Source Stage Target Terms Wish Word"),
+    (4, "Ended Entry Kind Reader Refusal Session Verdict Waiting"),
     (6, "Found"),
 ];
 

@@ -16,7 +16,7 @@ use crate::stdio::talk;
 use leash_model::duration;
 use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use leash_protocol::sse::Splitter;
-use leash_upstream::client::Client;
+use leash_upstream::client::UpstreamClient;
 
 /// The timeout of every response but the one to `initialize`.
 pub(super) const TIME_LIMIT: Duration = Duration::from_secs(10);
@@ -116,7 +116,7 @@ impl RequestParts<'_> {
 
 /// An HTTP client for one server.
 pub(super) struct TestClient<'a> {
-    client: Client,
+    client: UpstreamClient,
     url: Uri,
     headers: HeaderMap,
     /// The timeout of `initialize`.
@@ -138,7 +138,7 @@ impl<'a> TestClient<'a> {
             headers.insert(AUTHORIZATION, value);
         }
         let (open, agreed) = (RefCell::default(), RefCell::default());
-        TestClient { client: Client::new(), url, headers, ready, stop, open, agreed }
+        TestClient { client: UpstreamClient::new(), url, headers, ready, stop, open, agreed }
     }
 
     /// Opens a session with `initialize` and `notifications/initialized`, as a client must.

@@ -8,7 +8,7 @@ use hyper::{StatusCode, Uri};
 use super::Connection;
 use crate::machine::{Effect, Event, Gone, Life, SessionNumber, State, UpstreamTransport};
 use crate::response::RequestFailure;
-use leash_upstream::delete::{self, Deleted};
+use leash_upstream::delete::{self, DeleteResult};
 use leash_upstream::notice::Notice;
 
 impl Connection {
@@ -68,8 +68,8 @@ impl Connection {
             Effect::Delete(session) => self.delete(session),
             Effect::RecordGone(session, gone) => {
                 let how = match gone {
-                    Gone::Forgotten => Deleted::forgotten(StatusCode::NOT_FOUND),
-                    Gone::StreamClosed => Deleted::closed(),
+                    Gone::Forgotten => DeleteResult::forgotten(StatusCode::NOT_FOUND),
+                    Gone::StreamClosed => DeleteResult::closed(),
                 };
                 let written = self.sessions.borrow_mut().gone(session, &how);
                 self.notices.check_written(written);
@@ -106,10 +106,10 @@ impl Connection {
     fn delete(self: &Rc<Self>, session: SessionNumber) {
         let connection = Rc::clone(self);
         self.tasks.spawn_local(async move {
-            let ticket = connection.sessions.borrow().ticket(session);
-            let how = match ticket {
-                Some(ticket) => delete::delete(&connection.delete_client, &ticket).await,
-                None => Deleted::closed(),
+            let delete_target = connection.sessions.borrow().delete_target(session);
+            let how = match delete_target {
+                Some(delete_target) => delete::delete(&connection.delete_client, &delete_target).await,
+                None => DeleteResult::closed(),
             };
             let told = connection.sessions.borrow_mut().ended(session, &how);
             connection.notices.check_written(told);

@@ -23,8 +23,8 @@ use crate::outbox::Outbox;
 use crate::pipe::HostQueue;
 use crate::upstream_sessions::UpstreamSessions;
 use leash_protocol::header_copies::HeaderCopies;
-use leash_upstream::address::Upstream;
-use leash_upstream::client::Client;
+use leash_upstream::address::UpstreamServer;
+use leash_upstream::client::UpstreamClient;
 
 /// The messages between the host and the upstream.
 #[derive(Debug, Default)]
@@ -48,10 +48,10 @@ pub(crate) struct Traffic {
 
 /// One connection.
 pub(crate) struct Connection {
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: UpstreamServer,
     pub(crate) http: HttpClient,
     /// The client for DELETE.
-    pub(crate) delete_client: Client,
+    pub(crate) delete_client: UpstreamClient,
     pub(crate) host: HostQueue,
     pub(crate) notices: Notices,
     pub(crate) traffic: RefCell<Traffic>,
@@ -76,7 +76,7 @@ pub(crate) struct Connection {
 
 /// The parts from which a connection is created.
 pub(crate) struct Parts {
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: UpstreamServer,
     pub(crate) transport: UpstreamTransport,
     pub(crate) revives: bool,
     pub(crate) host: HostQueue,
@@ -90,7 +90,7 @@ impl Connection {
         Rc::new(Connection {
             upstream,
             http: HttpClient::new(),
-            delete_client: Client::new(),
+            delete_client: UpstreamClient::new(),
             host,
             notices,
             traffic: RefCell::default(),

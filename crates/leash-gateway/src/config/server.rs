@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use hyper::header::{HeaderName, HeaderValue};
 
 use super::json::{Field, Object, Reader};
-use leash_upstream::address::{self, Transport, Upstream};
+use leash_upstream::address::{self, HttpTransport, UpstreamServer};
 
 use super::keys;
 use super::settings::{CommandLine, Server, Target};
@@ -16,17 +16,17 @@ use super::terms::Terms;
 /// The spellings of `type`.
 const TYPES: [(&str, Kind); 5] = [
     ("stdio", Kind::Stdio),
-    ("http", Kind::Http(Transport::Streamable)),
-    ("streamable-http", Kind::Http(Transport::Streamable)),
-    ("streamableHttp", Kind::Http(Transport::Streamable)),
-    ("sse", Kind::Http(Transport::Sse)),
+    ("http", Kind::Http(HttpTransport::Streamable)),
+    ("streamable-http", Kind::Http(HttpTransport::Streamable)),
+    ("streamableHttp", Kind::Http(HttpTransport::Streamable)),
+    ("sse", Kind::Http(HttpTransport::Sse)),
 ];
 
 /// The kind of a server by its `type`.
 #[derive(Clone, Copy)]
 enum Kind {
     Stdio,
-    Http(Transport),
+    Http(HttpTransport),
 }
 
 impl<'a> Reader<'a> {
@@ -59,7 +59,7 @@ impl<'a> Reader<'a> {
             (None, Some(upstream)) => {
                 self.only_for_commands(&own);
                 let mut policy = terms.policy;
-                if matches!(kind, Some(Kind::Http(Transport::Sse))) {
+                if matches!(kind, Some(Kind::Http(HttpTransport::Sse))) {
                     self.no_revival(&own);
                     // A default for all servers does not apply to this one, which cannot be revived.
                     policy.revive = false;
@@ -148,12 +148,12 @@ impl<'a> Reader<'a> {
         Some(PathBuf::from(path))
     }
 
-    fn url(&mut self, field: &Field<'a>, object: &Object<'a>, kind: Option<Kind>) -> Option<Upstream> {
-        let transport = if let Some(Kind::Http(transport)) = kind { transport } else { Transport::Streamable };
+    fn url(&mut self, field: &Field<'a>, object: &Object<'a>, kind: Option<Kind>) -> Option<UpstreamServer> {
+        let transport = if let Some(Kind::Http(transport)) = kind { transport } else { HttpTransport::Streamable };
         let headers = object.get("headers").map(|field| self.headers(field)).unwrap_or_default();
         let url = self.expanded(field)?;
         match address::address(&url) {
-            Ok(url) => Some(Upstream { transport, url, headers }),
+            Ok(url) => Some(UpstreamServer { transport, url, headers }),
             Err(error) => {
                 self.say(field.value.get(), format!("{field}: {error}"), error.hint().to_owned());
                 None
@@ -170,7 +170,7 @@ impl<'a> Reader<'a> {
             let header = address::header(&field.name, &value).and_then(|header| match header {
                 // The same spelling twice was already reported when the object was read.
                 Some((name, _)) if headers.iter().any(|(there, _)| *there == name) && !twice(&object, field) => {
-                    Err(address::UpstreamError::Twice(field.name.clone()))
+                    Err(address::AddressError::Twice(field.name.clone()))
                 }
                 other => Ok(other),
             });

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leash_model::containment::Containment;
 use leash_model::limits;
-use leash_upstream::address::Upstream;
+use leash_upstream::address::UpstreamServer;
 
 /// The default port of a gateway.
 pub const PORT: u16 = 5327;
@@ -110,7 +110,7 @@ pub enum Target {
     /// A program that speaks over its stdin and stdout: each session has a tree.
     Command(CommandLine),
     /// A server that speaks HTTP: each session here has a guarded session there.
-    Url(Upstream),
+    Url(UpstreamServer),
 }
 
 /// A program, and the limits of its tree.

@@ -20,7 +20,7 @@ use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use leash_protocol::envelope::{Kind, Message, codes, error_body};
 use leash_protocol::sse;
-use leash_upstream::address::Transport;
+use leash_upstream::address::HttpTransport;
 use leash_upstream::body::{Body, BodyError, Stream};
 
 /// Requests in flight at an HTTP server, which an abort cancels.
@@ -37,7 +37,7 @@ impl Flight {
     fn of(server: &Rc<Server>, call: &Call) -> Option<Flight> {
         let settings = server.settings();
         let Target::Url(upstream) = &settings.target else { return None };
-        if upstream.transport == Transport::Sse || call.method != Method::POST {
+        if upstream.transport == HttpTransport::Sse || call.method != Method::POST {
             return None;
         }
         let message = Message::read(&call.body).ok()?;

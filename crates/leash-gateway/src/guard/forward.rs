@@ -42,7 +42,7 @@ const NO_BUFFERING: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 
 /// Returns the server's address and headers. Panics for a server that is a command.
-pub(super) fn target(settings: &config::Server) -> &leash_upstream::address::Upstream {
+pub(super) fn target(settings: &config::Server) -> &leash_upstream::address::UpstreamServer {
     match &settings.target {
         Target::Url(upstream) => upstream,
         Target::Command(_) => unreachable!("the guard is for servers with an address"),

@@ -28,9 +28,9 @@ use leash_model::{id, limits};
 use leash_protocol::headers;
 use leash_tree::ledger::book::Entry;
 use leash_tree::ledger::receipts;
-use leash_upstream::address::Transport;
-use leash_upstream::delete::{self, Deleted, Ticket};
-use leash_upstream::keeper::{Headers, HeldSession, Stay};
+use leash_upstream::address::HttpTransport;
+use leash_upstream::delete::{self, DeleteResult, DeleteTarget};
+use leash_upstream::keeper::{Headers, HeldSession, ResumeFacts};
 
 /// A session at an upstream server.
 pub(crate) struct Upstream {
@@ -78,35 +78,35 @@ impl Holding for Upstream {
         if !matches!(self.kind, Kind::Streamable { .. }) {
             return None;
         }
-        let ticket = self.ticket(&session.server, &self.entry(session));
-        let stay = session.stay().and_then(|stay| self.stay(stay));
-        Some(HeldSession::of(&session.server.name, session.started_ms, &ticket).staying(stay))
+        let delete_target = self.delete_target(&session.server, &self.entry(session));
+        let resume_facts = session.resume_facts().and_then(|resume_facts| self.resume_facts(resume_facts));
+        Some(HeldSession::of(&session.server.name, session.started_ms, &delete_target).resumable(resume_facts))
     }
 }
 
 /// Resumes a session of a killed gateway if its server is still configured the same way. The client notices nothing.
 pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, held: &HeldSession) -> bool {
-    let Some(stay) = &held.stay else { return false };
+    let Some(resume_facts) = &held.resume_facts else { return false };
     let Some(server) = gateway.server(held.server()) else { return false };
-    let (Some(url), Some(headers)) = (held.url(), stay.credentials.read()) else { return false };
+    let (Some(url), Some(headers)) = (held.url(), resume_facts.credentials.read()) else { return false };
     let same = matches!(&server.settings().target,
-        Target::Url(target) if target.url == url && target.transport == Transport::Streamable);
+        Target::Url(target) if target.url == url && target.transport == HttpTransport::Streamable);
     // The server may have given the same id to two sessions. Then nothing else tells their clients apart.
-    if !same || server.session(&stay.token).is_some() {
+    if !same || server.session(&resume_facts.token).is_some() {
         return false;
     }
-    let principal = gateway.principals.of(&headers, stay.uid);
-    let born = Moment::from_boot(Duration::from_millis(stay.born_ms));
+    let principal = gateway.principals.of(&headers, resume_facts.uid);
+    let born = Moment::from_boot(Duration::from_millis(resume_facts.born_ms));
     let start = Start {
         id: (&*entry.session).into(),
-        token: (&*stay.token).into(),
+        token: (&*resume_facts.token).into(),
         principal,
-        client: Client::at(stay.origin, principal),
+        client: Client::at(resume_facts.origin, principal),
         started_ms: entry.started_ms,
         life: Life::resume(born, Moment::on_runtime()),
     };
     let Some(session) = Session::resume(gateway, &server, start) else { return false };
-    let revival = stay.revival.clone().map(|(initialize, initialized)| {
+    let revival = resume_facts.revival.clone().map(|(initialize, initialized)| {
         let revival = Revival::new(initialize.into());
         initialized.into_iter().for_each(|body| revival.initialized(body.into()));
         revival
@@ -115,7 +115,7 @@ pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, held: &HeldSession) -
     let upstream = Upstream::streamable(&server, &headers, found);
     session.hold(upstream);
     gateway.keeping.hold(&session);
-    session.resume_owners(stay);
+    session.resume_owners(resume_facts);
     true
 }
 
@@ -275,7 +275,7 @@ impl Upstream {
         gateway.keeping.prepare(gateway);
         gateway
             .keeping
-            .hold_refused(&id, HeldSession::of(&server.name, entry.started_ms, &self.ticket(server, &entry)));
+            .hold_refused(&id, HeldSession::of(&server.name, entry.started_ms, &self.delete_target(server, &entry)));
         let (gateway, server, occupied) = (Rc::clone(gateway), Rc::clone(server), server.occupy());
         gateway.clone().tasks.spawn_local(async move {
             self.close(&gateway, &server, entry, reason).await;
@@ -285,7 +285,7 @@ impl Upstream {
 
     /// Returns the facts with which another gateway can resume the session. `None` if the server has lost the session
     /// or if the facts cannot be written as JSON.
-    fn stay(&self, stay: Stay) -> Option<Stay> {
+    fn resume_facts(&self, resume_facts: ResumeFacts) -> Option<ResumeFacts> {
         if let Kind::Streamable { forgotten, .. } = &self.kind
             && forgotten.get().is_some()
         {
@@ -297,22 +297,22 @@ impl Upstream {
         };
         let credentials = self.credentials.borrow();
         let credentials = Headers::of(credentials.0.iter().map(|(name, value)| (name, value)));
-        Some(Stay { revival, credentials, ..stay })
+        Some(ResumeFacts { revival, credentials, ..resume_facts })
     }
 
     /// Returns everything that the session's DELETE needs.
-    fn ticket(&self, server: &Server, entry: &Entry) -> Ticket {
+    fn delete_target(&self, server: &Server, entry: &Entry) -> DeleteTarget {
         let (version, headers) = (entry.version.clone(), self.headers(server));
-        Ticket { url: self.url.clone(), session_id: entry.id.clone(), version, headers }
+        DeleteTarget { url: self.url.clone(), session_id: entry.id.clone(), version, headers }
     }
 
     async fn close(&self, gateway: &Gateway, server: &Server, entry: Entry, reason: Reason) -> Receipt {
         let began = Moment::on_runtime();
         let deleted = match &self.kind {
-            Kind::Sse { .. } => Deleted::closed(),
+            Kind::Sse { .. } => DeleteResult::closed(),
             Kind::Streamable { forgotten, .. } => match forgotten.get() {
-                Some(status) => Deleted::forgotten(status),
-                None => send_delete(gateway, server, &self.ticket(server, &entry)).await,
+                Some(status) => DeleteResult::forgotten(status),
+                None => send_delete(gateway, server, &self.delete_target(server, &entry)).await,
             },
         };
         let end = deleted.receipt(&self.url, &entry.id);
@@ -336,13 +336,14 @@ impl Upstream {
 pub(super) fn never_named(session: &Session) {
     let Some(job) = &session.server.job else { return };
     let why = "the server did not answer `initialize`; if it opens a session, leash cannot know its id".to_owned();
-    let deleted = Deleted { how: DeleteHow::Unreachable, status: None, tries: 0, why: Some(why), cut_short: false };
+    let deleted =
+        DeleteResult { how: DeleteHow::Unreachable, status: None, tries: 0, why: Some(why), cut_short: false };
     let url = forward::target(&session.server.settings()).url.clone();
     job.held(End::Upstream(deleted.receipt(&url, "")));
 }
 
 /// Sends a DELETE and counts it. When the server's grace is over, one more try gets its usual time.
-pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Ticket) -> Deleted {
+pub(super) async fn send_delete(gateway: &Gateway, server: &Server, delete_target: &DeleteTarget) -> DeleteResult {
     let (metrics, counters) = (&gateway.metrics, gateway.metrics.of(&server.bucket));
     add(&metrics.deletes_pending, 1);
     add(&counters.deletes_sent, 1);
@@ -351,11 +352,11 @@ pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Tic
         tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
     };
     let deleted = tokio::select! {
-        deleted = delete::delete(&gateway.client, ticket) => deleted,
+        deleted = delete::delete(&gateway.client, delete_target) => deleted,
         () = forced => delete::cut_short(1),
     };
     metrics.deletes_pending.set(metrics.deletes_pending.get() - 1);
-    if deleted.receipt(&ticket.url, &ticket.session_id).fate == Fate::Left {
+    if deleted.receipt(&delete_target.url, &delete_target.session_id).fate == Fate::Left {
         add(&counters.deletes_failed, 1);
     }
     deleted

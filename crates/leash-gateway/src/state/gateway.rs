@@ -24,7 +24,7 @@ use leash_tree::owner::peer::Lookup;
 use leash_tree::owner::peer::resolver::Resolver;
 use leash_tree::owner::peer::watch::Watchers;
 use leash_tree::places::Places;
-use leash_upstream::client::Client as UpstreamClient;
+use leash_upstream::client::UpstreamClient;
 use leash_upstream::heap::{Counted, HeapTrimmer};
 use leash_upstream::notice::Notice;
 

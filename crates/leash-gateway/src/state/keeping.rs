@@ -19,7 +19,7 @@ use crate::config::Settings;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_tree::platform::linux::{self, AsyncPidfd};
-use leash_upstream::keeper::{HeldSession, Keeper, KeeperMessage, Orders, handover};
+use leash_upstream::keeper::{HeldSession, KeeperMessage, KeeperOrders, KeeperProcess, handover};
 
 /// The keeper of a gateway, and the sessions that it must know.
 #[derive(Default)]
@@ -27,8 +27,8 @@ pub(crate) struct Keeping {
     /// True if the gateway is a process of its own, which may have a keeper.
     enabled: Cell<bool>,
     /// The socket at which the next gateway asks this gateway's keeper for the sessions.
-    door: OnceCell<OwnedFd>,
-    keeper: RefCell<Option<Keeper>>,
+    handover_socket: OnceCell<OwnedFd>,
+    keeper: RefCell<Option<KeeperProcess>>,
     sessions: RefCell<HashMap<Rc<str>, Kept>>,
     /// The sessions whose latest state the keeper does not know.
     news: RefCell<HashSet<Rc<str>>>,
@@ -58,9 +58,9 @@ impl Keeping {
         if !takes_over(&gateway.settings()) {
             return;
         }
-        let path = gateway.book.door();
-        match handover::door(&path) {
-            Ok(door) => drop(self.door.set(door)),
+        let path = gateway.book.handover_socket();
+        match handover::listen(&path) {
+            Ok(socket) => drop(self.handover_socket.set(socket)),
             Err(error) => gateway.warn(format!(
                 "cannot create {}: {error}; if leash is killed, the next one cannot take its upstream sessions over",
                 path.display()
@@ -73,17 +73,17 @@ impl Keeping {
         if !self.enabled.get() || self.keeper.borrow().is_some() {
             return;
         }
-        let orders = Orders {
+        let orders = KeeperOrders {
             runtime_dir: gateway.places.runtime_dir.clone(),
             book: gateway.book.run().to_owned(),
             receipts: gateway.places.receipts.clone(),
-            terms: None,
+            connection_facts: None,
             owners: Vec::new(),
             cover: Some(gateway.book.whose().clone()),
-            takeover_ms: self.door.get().map(|_| as_ms(gateway.settings().takeover)),
+            takeover_ms: self.handover_socket.get().map(|_| as_ms(gateway.settings().takeover)),
         };
-        let door = self.door.get().map(|door| door.as_fd());
-        match Keeper::start(&gateway.places.program, &orders, gateway.book.lock(), &[], door) {
+        let handover_socket = self.handover_socket.get().map(|socket| socket.as_fd());
+        match KeeperProcess::start(&gateway.places.program, &orders, gateway.book.lock(), &[], handover_socket) {
             Ok(keeper) => {
                 self.failing.set(false);
                 *self.keeper.borrow_mut() = Some(keeper);
@@ -171,7 +171,7 @@ impl Keeping {
                 return true;
             }
             let kept = sessions.get_mut(key);
-            let tell = |stays| message(key, kept.as_deref(), stays).and_then(|message| keeper.tell(&message));
+            let tell = |resumable| message(key, kept.as_deref(), resumable).and_then(|message| keeper.tell(&message));
             // Without the client's long `initialize`, the keeper can at least end the session.
             let told = tell(true).or_else(|error| if is_too_long(&error) { tell(false) } else { Err(error) });
             match told {
@@ -208,7 +208,7 @@ impl Keeping {
 
     /// Returns the descriptors on which `tend` waits, if there is a keeper.
     fn watched(&self) -> Option<io::Result<(std::os::fd::OwnedFd, std::os::fd::OwnedFd)>> {
-        self.keeper.borrow().as_ref().map(Keeper::watched_by_task)
+        self.keeper.borrow().as_ref().map(KeeperProcess::watched_by_task)
     }
 }
 
@@ -226,14 +226,14 @@ fn is_too_long(error: &io::Error) -> bool {
 }
 
 /// Builds the message with the latest state of a session.
-fn message(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<KeeperMessage> {
+fn message(key: &str, kept: Option<&Kept>, resumable: bool) -> io::Result<KeeperMessage> {
     let mut held = match kept.map(|kept| &kept.what) {
         Some(What::Session(session)) => session.upgrade().and_then(|session| session.holding()?.held_session(&session)),
         Some(What::Refused(held)) => Some((**held).clone()),
         None => None,
     };
-    if !stays {
-        held = held.map(|held| held.staying(None));
+    if !resumable {
+        held = held.map(|held| held.resumable(None));
     }
     held.map_or_else(|| Ok(KeeperMessage::Ended(key.into(), None)), |held| KeeperMessage::hold(key, &held))
 }

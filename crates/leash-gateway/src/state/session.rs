@@ -26,7 +26,7 @@ use leash_tree::owner::peer::watch::WatchId;
 use leash_tree::owner::peer::{Holders, Why};
 use leash_tree::platform::identity::Held;
 use leash_tree::platform::proc::Proc;
-use leash_upstream::keeper::{Headers, Stay};
+use leash_upstream::keeper::{Headers, ResumeFacts};
 use leash_upstream::notice::Notice;
 
 /// A client session.
@@ -107,12 +107,12 @@ impl Session {
     }
 
     /// Restores the owners that the killed gateway knew.
-    pub(crate) fn resume_owners(self: &Rc<Self>, stay: &Stay) {
-        if stay.strangers {
+    pub(crate) fn resume_owners(self: &Rc<Self>, resume_facts: &ResumeFacts) {
+        if resume_facts.unknown_client {
             self.apply(Event::OwnerUnknown);
         }
-        let (proc, mut dead) = (Proc::own(), Vec::from_iter(stay.lost));
-        for identity in &stay.owners {
+        let (proc, mut dead) = (Proc::own(), Vec::from_iter(resume_facts.lost));
+        for identity in &resume_facts.owners {
             match proc.as_ref().map(|proc| Held::open_same(proc, *identity)) {
                 Ok(Some(process)) => self.owned_by(&process),
                 Ok(None) => dead.push(identity.pid),
@@ -132,20 +132,20 @@ impl Session {
 
     /// The state that another gateway needs to continue the session; `None` until `initialize` is answered and once it
     /// is ending.
-    pub(crate) fn stay(&self) -> Option<Stay> {
+    pub(crate) fn resume_facts(&self) -> Option<ResumeFacts> {
         if !self.is_live() || self.server.job.is_some() {
             return None;
         }
         let life = self.life.borrow();
         let born = life.born().since(Moment::from_boot(Duration::ZERO));
-        Some(Stay {
+        Some(ResumeFacts {
             token: self.token().to_string(),
             credentials: Headers::default(),
             uid: self.principal.uid,
             origin: self.client.origin,
             owners: self.owners.borrow().iter().map(|(owner, _)| *owner).collect(),
             lost: life.lost(),
-            strangers: life.strangers(),
+            unknown_client: life.unknown_client(),
             born_ms: u64::try_from(born.as_millis()).unwrap_or(u64::MAX),
             revival: None,
         })
@@ -329,7 +329,7 @@ impl Session {
     /// The part of its state that the gateway's keeper must know.
     fn known(&self) -> (bool, u32, Option<i32>, bool) {
         let life = self.life.borrow();
-        (*life.state() == State::Live, life.owners(), life.lost(), life.strangers())
+        (*life.state() == State::Live, life.owners(), life.lost(), life.unknown_client())
     }
 
     /// Begins the end: its token answers 404 from now on.

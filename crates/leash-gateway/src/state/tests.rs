@@ -10,7 +10,7 @@ use hyper::{HeaderMap, Method};
 use leash_model::receipt::Reason;
 use leash_tree::ledger::book::Book;
 use leash_tree::places::Places;
-use leash_upstream::address::{self, Transport};
+use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::keeper::HeldSession;
 use testkit::Scratch;
 use tokio::task::LocalSet;
@@ -90,7 +90,7 @@ impl Rig {
 fn check<F: Future<Output = ()>>(policy: Policy, test: impl FnOnce(Rig) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     LocalSet::new().block_on(&runtime.expect("a runtime"), async {
-        let upstream = address::upstream("http://127.0.0.1:1/mcp", &[], Transport::Streamable).expect("an address");
+        let upstream = address::upstream("http://127.0.0.1:1/mcp", &[], HttpTransport::Streamable).expect("an address");
         let server = config::Server { name: "s".to_owned(), policy, target: Target::Url(upstream) };
         let settings = Settings { servers: [("s".to_owned(), server)].into(), ..Settings::default() };
         let dir = Scratch::new();

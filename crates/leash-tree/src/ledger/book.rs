@@ -198,7 +198,7 @@ pub struct Listed {
 
 impl Listed {
     /// The socket of its keeper.
-    pub fn door(&self, runtime_dir: &Path) -> PathBuf {
+    pub fn handover_socket(&self, runtime_dir: &Path) -> PathBuf {
         path(&runtime_dir.join(DIR), &self.cover.run, "sock")
     }
 
@@ -289,7 +289,7 @@ impl Book {
     }
 
     /// The socket of its keeper.
-    pub fn door(&self) -> PathBuf {
+    pub fn handover_socket(&self) -> PathBuf {
         self.path("sock")
     }
 

@@ -8,7 +8,7 @@ use leash_model::receipt::{Reason, Receipt};
 use leash_tree::owner::OwnerError;
 use leash_tree::platform::command;
 use leash_tree::tree::supervisor::FirstLook;
-use leash_upstream::address::{self, UpstreamError};
+use leash_upstream::address::{self, AddressError};
 
 use super::{run, serve};
 use crate::args::{Connect, Pair, SessionName, Transport};
@@ -62,9 +62,9 @@ fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, Refused>
     // The keeper gets the values through its own pipe; its environment would show them to every process of the user.
     command::withhold(args.header_env.iter().map(|header| &header.value).chain(&args.bearer_env));
     let (choice, transport) = match args.transport {
-        Transport::Auto => (TransportChoice::Auto, address::Transport::Streamable),
-        Transport::Http => (TransportChoice::Streamable, address::Transport::Streamable),
-        Transport::Sse => (TransportChoice::HttpSse, address::Transport::Sse),
+        Transport::Auto => (TransportChoice::Auto, address::HttpTransport::Streamable),
+        Transport::Http => (TransportChoice::Streamable, address::HttpTransport::Streamable),
+        Transport::Sse => (TransportChoice::HttpSse, address::HttpTransport::Sse),
     };
     let upstream = address::upstream(&args.url, &headers, transport).map_err(|error| {
         let hint = hint(&error);
@@ -114,9 +114,9 @@ fn variable(name: &str, option: &str) -> Result<String, Refused> {
     })
 }
 
-fn hint(error: &UpstreamError) -> String {
+fn hint(error: &AddressError) -> String {
     match error {
-        UpstreamError::UserInfo => "send them as a header: --header 'Authorization: Basic ...'".to_owned(),
+        AddressError::UserInfo => "send them as a header: --header 'Authorization: Basic ...'".to_owned(),
         error => error.hint().to_owned(),
     }
 }

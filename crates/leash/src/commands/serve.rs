@@ -8,7 +8,7 @@ use leash_gateway::config::{
 };
 use leash_gateway::{ControlError, ControlListen, ControlSocket, ServeError, Serving, Source, Starter};
 use leash_tree::tree::supervisor::FirstLook;
-use leash_upstream::address::{self, Transport};
+use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::notice::Notice;
 
 use crate::args::{Control, LivesFor, Serve, Single, Speaks, Users};
@@ -213,7 +213,7 @@ fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
     Ok(settings)
 }
 
-fn upstream(url: &str, args: &Single) -> Result<address::Upstream, Refused> {
+fn upstream(url: &str, args: &Single) -> Result<address::UpstreamServer, Refused> {
     let mut headers = Vec::new();
     for header in &args.headers {
         let (name, value) = header.split_once(':').ok_or_else(|| {
@@ -221,7 +221,7 @@ fn upstream(url: &str, args: &Single) -> Result<address::Upstream, Refused> {
         })?;
         headers.push((name.trim().to_owned(), value.trim().to_owned()));
     }
-    let transport = if args.transport == Speaks::Sse { Transport::Sse } else { Transport::Streamable };
+    let transport = if args.transport == Speaks::Sse { HttpTransport::Sse } else { HttpTransport::Streamable };
     address::upstream(url, &headers, transport).map_err(|error| {
         let hint = error.hint().to_owned();
         Refused::Text(error.to_string(), hint)

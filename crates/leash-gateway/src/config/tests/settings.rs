@@ -7,13 +7,13 @@ use std::time::Duration;
 use super::good;
 use crate::config::{CommandLine, KeepAlive, OwnerPolicy, Policy, Server, Target};
 use leash_model::containment::Containment;
-use leash_upstream::address::{Transport, Upstream};
+use leash_upstream::address::{HttpTransport, UpstreamServer};
 
 fn server(server: &str) -> Server {
     good(&format!("{{\"mcpServers\": {{\"a\": {server}}}}}")).servers.remove("a").expect("there is one")
 }
 
-fn upstream(text: &str) -> Upstream {
+fn upstream(text: &str) -> UpstreamServer {
     match server(text).target {
         Target::Url(upstream) => upstream,
         Target::Command(line) => panic!("{line:?}"),
@@ -76,7 +76,7 @@ fn all_keys_of_a_command_are_read() {
 #[test]
 fn a_url_and_its_headers_are_read() {
     let told = upstream(r#"{"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}"#);
-    assert_eq!((told.transport, told.url.to_string().as_str()), (Transport::Streamable, "https://h/mcp"));
+    assert_eq!((told.transport, told.url.to_string().as_str()), (HttpTransport::Streamable, "https://h/mcp"));
     let [(name, value)] = told.headers.as_slice() else { panic!("{:?}", told.headers) };
     assert_eq!((name.as_str(), value.to_str().ok()), ("authorization", Some("Bearer s3cret")));
     assert!(value.is_sensitive());
@@ -85,11 +85,11 @@ fn a_url_and_its_headers_are_read() {
 #[test]
 fn the_type_selects_the_transport() {
     for (kind, transport) in [
-        ("\"type\": \"http\",", Transport::Streamable),
-        ("\"type\": \"streamable-http\",", Transport::Streamable),
-        ("\"type\": \"streamableHttp\",", Transport::Streamable),
-        ("", Transport::Streamable),
-        ("\"type\": \"sse\",", Transport::Sse),
+        ("\"type\": \"http\",", HttpTransport::Streamable),
+        ("\"type\": \"streamable-http\",", HttpTransport::Streamable),
+        ("\"type\": \"streamableHttp\",", HttpTransport::Streamable),
+        ("", HttpTransport::Streamable),
+        ("\"type\": \"sse\",", HttpTransport::Sse),
     ] {
         assert_eq!(upstream(&format!("{{{kind} \"url\": \"http://h/\"}}")).transport, transport, "{kind}");
     }

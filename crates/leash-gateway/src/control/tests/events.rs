@@ -34,7 +34,7 @@ impl Rig {
         let mut request =
             self.request("POST", "/v1/sessions", &wanted(servers, json!({"owner": {"connection": true}})));
         request.headers_mut().insert("accept", HeaderValue::from_static("text/event-stream"));
-        let answer = Client::new().send(request).await.expect("an answer");
+        let answer = UpstreamClient::new().send(request).await.expect("an answer");
         assert_eq!(answer.status(), 201);
         let location = answer.headers()["location"].to_str().expect("text").to_owned();
         let mut body = answer.into_body();

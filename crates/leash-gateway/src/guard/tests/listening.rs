@@ -96,7 +96,7 @@ fn session_becomes_idle_after_its_listener_leaves() {
         let session = rig.open().await;
         let (sender, body) = stream();
         *fake.stream.borrow_mut() = Some(body);
-        let client = Client::new();
+        let client = UpstreamClient::new();
         let answer = client.send(rig.request(Method::GET, "/s/mcp", Some(&session), "")).await.expect("a stream");
         drop((answer, client));
         rig.quiet().await;
