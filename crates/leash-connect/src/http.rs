@@ -11,7 +11,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 use tokio::sync::oneshot;
 
-use crate::response::{Refusal, ResponseKind};
+use crate::response::{RefusedResponse, ResponseKind};
 use leash_model::limits;
 use leash_upstream::client::{self, ConnectionPool, Connector, PoolSettings, UpstreamError};
 use leash_upstream::heap::HeapTrimmer;
@@ -67,11 +67,11 @@ impl HttpResponse {
     }
 
     /// Reads the body of a refusal, as far as possible.
-    pub(crate) async fn refusal(self) -> Refusal {
+    pub(crate) async fn refusal(self) -> RefusedResponse {
         let status = self.response.status();
         let body = Limited::new(self.response.into_body(), limits::REFUSAL).collect();
         let body = tokio::time::timeout(limits::ACCEPT, body).await;
-        Refusal { status, body: body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default() }
+        RefusedResponse { status, body: body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default() }
     }
 }
 

@@ -113,7 +113,7 @@ pub enum ConnectError {
 
 /// The end of a connection.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct ConnectionEnd {
     /// The reason of the end.
     pub reason: Reason,
     /// The receipt with the fate of the upstream session. `None` if the upstream was never reached, or if the keeper

@@ -6,7 +6,7 @@ use hyper::header::{CONTENT_TYPE, HeaderMap};
 
 use crate::message::PendingRequest;
 use leash_model::limits;
-use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, codes, error_body};
 use leash_upstream::client::UpstreamError;
 use leash_upstream::delete::says_unknown;
 
@@ -40,13 +40,13 @@ pub(crate) fn is_stream(headers: &HeaderMap) -> bool {
 
 /// A response whose status is not a success.
 #[derive(Clone, Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct RefusedResponse {
     pub(crate) status: StatusCode,
     /// The body, as far as leash could read it.
     pub(crate) body: Bytes,
 }
 
-impl Refusal {
+impl RefusedResponse {
     /// True if the server says that it no longer knows the session. The standard is 404; older servers respond 400 with
     /// a text.
     pub(crate) fn forgets_session(&self) -> bool {
@@ -93,7 +93,7 @@ impl Refusal {
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for RefusedResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let advice = match self.status.as_u16() {
             401 | 407 => "pass credentials with `--bearer-env` or `--header`",
@@ -112,7 +112,7 @@ impl std::fmt::Display for Refusal {
 /// Returns the envelope of a message that is an error.
 fn error_in<'a>(message: &'a Message<'a>) -> Option<&'a Envelope<'a>> {
     match message {
-        Message::One(envelope) if envelope.kind == Kind::Response && envelope.error.is_some() => Some(envelope),
+        Message::One(envelope) if envelope.kind == EnvelopeKind::Response && envelope.error.is_some() => Some(envelope),
         Message::One(_) | Message::Batch(_) => None,
     }
 }
@@ -132,7 +132,7 @@ pub(crate) enum RequestFailure {
     /// There was no connection, or it broke before the response began.
     Http(UpstreamError),
     /// The upstream refused the request.
-    Refused(Refusal),
+    Refused(RefusedResponse),
     /// The stream broke and cannot be resumed.
     StreamBroke,
     /// The response is larger than the limit for a line.

@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::runtime::{Builder, LocalOptions};
 use tokio::task::JoinHandle;
 
-use crate::connection::{Connection, Parts};
+use crate::connection::{Connection, ConnectionParts};
 use crate::machine::{Event, State, UpstreamTransport};
 use crate::notices::Notices;
 use crate::pipe::{HostInput, HostQueue, StdoutClosed};
 use crate::process_events::{ProcessEvent, ProcessEvents};
 use crate::response::RequestFailure;
 use crate::upstream_sessions::UpstreamSessions;
-use crate::{ConnectError, ConnectSettings, Ended, TransportChoice, revive, send};
+use crate::{ConnectError, ConnectSettings, ConnectionEnd, TransportChoice, revive, send};
 use leash_model::clock::{self, Moment};
 use leash_model::owner::Owner;
 use leash_model::receipt::Reason;
@@ -37,7 +37,7 @@ use leash_upstream::sweep::{self, ServerAccess};
 use leash_upstream::{delete, keeper};
 
 /// Runs a connection to its end. It blocks, and uses the process's signals, stdin and stdout.
-pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<Ended, ConnectError> {
+pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<ConnectionEnd, ConnectError> {
     let (parent, inherited) = first.into_parts();
     let signals = linux::listen(&supervisor::listened(inherited)).map_err(ConnectError::Signals)?;
     linux::survive_file_size_limit();
@@ -49,7 +49,7 @@ pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<Ended, Con
     let over = runtime.block_on(async {
         let events = |watches| ProcessEvents::watch(watches, signals).map_err(ConnectError::Start);
         let driver = Driver::begin(settings, watches, events)?;
-        Ok(driver.live().await)
+        Ok(driver.run_to_end().await)
     });
     // Another thread may still be resolving a name. leash does not wait for it.
     runtime.shutdown_background();
@@ -135,7 +135,8 @@ impl Driver {
         };
         let sessions = UpstreamSessions::new(facts, places.clone(), book, owners);
         let notices = Notices::new(tell);
-        let connection = Connection::new(Parts { upstream, transport, revives: revive, host, sessions, notices });
+        let connection =
+            Connection::new(ConnectionParts { upstream, transport, revives: revive, host, sessions, notices });
         Ok(Driver {
             connection,
             input,
@@ -151,7 +152,7 @@ impl Driver {
         })
     }
 
-    async fn live(mut self) -> Ended {
+    async fn run_to_end(mut self) -> ConnectionEnd {
         self.connection.tasks.spawn_local(sweep(
             Rc::clone(&self.connection),
             self.sweeper.clone(),
@@ -235,8 +236,8 @@ impl Driver {
                 None
             }
             ProcessEvent::ChildExited => {
-                let looked = self.connection.sessions.borrow_mut().look_after_keeper();
-                if let Err(error) = looked {
+                let restarted = self.connection.sessions.borrow_mut().restart_keeper();
+                if let Err(error) = restarted {
                     self.connection.notices.warn(format!("cannot start another keeper: {error}"));
                 }
                 None
@@ -245,7 +246,7 @@ impl Driver {
     }
 
     /// Ends the upstream sessions. After a signal meanwhile, the keeper does the rest.
-    async fn end(mut self, reason: Reason) -> Ended {
+    async fn end(mut self, reason: Reason) -> ConnectionEnd {
         let began = Moment::on_runtime();
         let connection = Rc::clone(&self.connection);
         connection.apply(Event::End(reason.clone()));
@@ -267,20 +268,20 @@ impl Driver {
             loop {
                 if let ProcessEvent::Signal(_) | ProcessEvent::EndRequested = self.events.next().await {
                     connection.delete_client.deadline.set(least.max(Moment::on_runtime()));
-                    connection.last_call.cancel();
+                    connection.stop_initialize.cancel();
                 }
             }
         };
         // The host may have left during its handshake. The session that the upstream is opening must be ended, too.
-        let last_call = async {
+        let stop_initialize = async {
             tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
-            connection.last_call.cancel();
+            connection.stop_initialize.cancel();
             std::future::pending::<()>().await;
         };
         tokio::select! {
             _ = ended => {}
             () = hurried => {}
-            () = last_call => {}
+            () = stop_initialize => {}
         }
         connection.apply(Event::Drained);
         self.finish(reason, Moment::on_runtime() - began)
@@ -296,12 +297,12 @@ impl Driver {
         }
     }
 
-    fn finish(&self, reason: Reason, took: Duration) -> Ended {
+    fn finish(&self, reason: Reason, took: Duration) -> ConnectionEnd {
         let (notices, mut sessions) = (&self.connection.notices, self.connection.sessions.borrow_mut());
         if let State::LeftToKeeper(_) = self.connection.life().state() {
             notices.check_written(sessions.leave_to_keeper());
             notices.warn("the keeper will end the upstream session");
-            return Ended { reason, receipt: None };
+            return ConnectionEnd { reason, receipt: None };
         }
         // If the upstream was never reached, there is nothing to record.
         let receipt = self.connection.reached.get().then(|| sessions.receipt(reason.clone(), took));
@@ -312,7 +313,7 @@ impl Driver {
                 if receipts::is_shortage(&error) {
                     // The keeper was not told of an end, so it takes over when this process exits. Without a keeper,
                     // the next start does.
-                    return Ended { reason, receipt: Some(receipt.clone()) };
+                    return ConnectionEnd { reason, receipt: Some(receipt.clone()) };
                 }
             }
         }
@@ -320,7 +321,7 @@ impl Driver {
         if let Some(receipt) = &receipt {
             notices.tell(Notice::Ended(Box::new(receipt.clone())));
         }
-        Ended { reason, receipt }
+        ConnectionEnd { reason, receipt }
     }
 }
 

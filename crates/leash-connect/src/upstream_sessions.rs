@@ -105,7 +105,7 @@ impl UpstreamSessions {
     }
 
     /// Starts another keeper if the child process that ended was the keeper.
-    pub(crate) fn look_after_keeper(&mut self) -> io::Result<()> {
+    pub(crate) fn restart_keeper(&mut self) -> io::Result<()> {
         if self.keeper.is_some() { self.prepare() } else { Ok(()) }
     }
 
@@ -214,7 +214,7 @@ impl UpstreamSessions {
         written
     }
 
-    fn word(&self, number: SessionNumber, session: &UpstreamSession) -> io::Result<KeeperMessage> {
+    fn hold_message(&self, number: SessionNumber, session: &UpstreamSession) -> io::Result<KeeperMessage> {
         let (name, started_ms) = (&self.facts.name, self.facts.started_ms);
         let lien = match session {
             UpstreamSession::WithId(delete_target) => HeldSession::of(name, started_ms, delete_target),
@@ -225,18 +225,19 @@ impl UpstreamSessions {
 
     fn tell_of(&mut self, session: Option<SessionNumber>) -> io::Result<()> {
         let held = session.and_then(|number| Some((number, self.held.get(&number)?)));
-        let word = held.map(|(number, session)| self.word(number, session)).transpose()?;
-        self.tell(word.as_slice())
+        let hold_message = held.map(|(number, session)| self.hold_message(number, session)).transpose()?;
+        self.tell(hold_message.as_slice())
     }
 
     /// Sends messages to the keeper. If a message was lost before, for instance because the keeper was stopped, sends
     /// everything again.
-    fn tell(&mut self, words: &[KeeperMessage]) -> io::Result<()> {
+    fn tell(&mut self, messages: &[KeeperMessage]) -> io::Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
         let told = if self.stale {
-            self.everything().and_then(|words| words.iter().try_for_each(|word| keeper.tell(word)))
+            self.everything()
+                .and_then(|messages| messages.iter().try_for_each(|hold_message| keeper.tell(hold_message)))
         } else {
-            words.iter().try_for_each(|word| keeper.tell(word))
+            messages.iter().try_for_each(|hold_message| keeper.tell(hold_message))
         };
         self.stale = told.is_err();
         told
@@ -244,7 +245,7 @@ impl UpstreamSessions {
 
     fn everything(&self) -> io::Result<Vec<KeeperMessage>> {
         let ended = self.ends.iter().map(|end| Ok(KeeperMessage::Ended(key(0), Some(Box::new(end.clone())))));
-        let held = self.held.iter().map(|(number, session)| self.word(*number, session));
+        let held = self.held.iter().map(|(number, session)| self.hold_message(*number, session));
         std::iter::once(Ok(KeeperMessage::Anew)).chain(ended).chain(held).collect()
     }
 

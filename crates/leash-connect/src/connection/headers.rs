@@ -3,7 +3,7 @@
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 
 use super::Connection;
-use crate::machine::Session;
+use crate::machine::SessionHeaders;
 use crate::message::{HostMessage, MessageKind};
 use leash_protocol::envelope::Message;
 use leash_protocol::era::Era;
@@ -55,7 +55,7 @@ impl Connection {
     }
 }
 
-fn session_headers(session: Option<&Session>, headers: &mut HeaderMap) {
+fn session_headers(session: Option<&SessionHeaders>, headers: &mut HeaderMap) {
     let Some(session) = session else { return };
     for (name, value) in [(SESSION_ID, &session.id), (PROTOCOL_VERSION, &session.version)] {
         // The id was checked before. A version that is not a valid header value is left out.

@@ -6,14 +6,14 @@ use std::rc::Rc;
 use hyper::{StatusCode, Uri};
 
 use super::Connection;
-use crate::machine::{Effect, Event, Gone, Life, SessionNumber, State, UpstreamTransport};
+use crate::machine::{ConnectionLife, Effect, Event, GoneReason, SessionNumber, State, UpstreamTransport};
 use crate::response::RequestFailure;
 use leash_upstream::delete::{self, DeleteResult};
 use leash_upstream::notice::Notice;
 
 impl Connection {
     /// The connection's life, to read it.
-    pub(crate) fn life(&self) -> Ref<'_, Life> {
+    pub(crate) fn life(&self) -> Ref<'_, ConnectionLife> {
         self.life.borrow()
     }
 
@@ -44,8 +44,8 @@ impl Connection {
     /// Reports that the upstream refused a message of this generation because it has lost the session.
     pub(crate) fn session_lost(self: &Rc<Self>, generation: u64, failure: &RequestFailure) {
         let gone = match failure {
-            RequestFailure::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => Some(Gone::Forgotten),
-            RequestFailure::StreamClosed => Some(Gone::StreamClosed),
+            RequestFailure::Refused(refusal) if refusal.status == StatusCode::NOT_FOUND => Some(GoneReason::Forgotten),
+            RequestFailure::StreamClosed => Some(GoneReason::StreamClosed),
             _ => None,
         };
         self.apply(Event::SessionLost { generation, gone });
@@ -68,8 +68,8 @@ impl Connection {
             Effect::Delete(session) => self.delete(session),
             Effect::RecordGone(session, gone) => {
                 let how = match gone {
-                    Gone::Forgotten => DeleteResult::forgotten(StatusCode::NOT_FOUND),
-                    Gone::StreamClosed => DeleteResult::closed(),
+                    GoneReason::Forgotten => DeleteResult::forgotten(StatusCode::NOT_FOUND),
+                    GoneReason::StreamClosed => DeleteResult::closed(),
                 };
                 let written = self.sessions.borrow_mut().gone(session, &how);
                 self.notices.check_written(written);

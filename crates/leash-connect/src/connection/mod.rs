@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::exchange::Exchange;
 use crate::http::HttpClient;
-use crate::machine::{Life, UpstreamTransport};
+use crate::machine::{ConnectionLife, UpstreamTransport};
 use crate::message::{HostMessage, MessageKind};
 use crate::notices::Notices;
 use crate::outbox::Outbox;
@@ -56,12 +56,12 @@ pub(crate) struct Connection {
     pub(crate) notices: Notices,
     pub(crate) traffic: RefCell<Traffic>,
     pub(crate) sessions: RefCell<UpstreamSessions>,
-    life: RefCell<Life>,
+    life: RefCell<ConnectionLife>,
     pub(crate) tasks: TaskTracker,
     /// Stops all exchanges with the upstream.
     pub(crate) stop: CancellationToken,
     /// Stops the wait for the response to `initialize`.
-    pub(crate) last_call: CancellationToken,
+    pub(crate) stop_initialize: CancellationToken,
     /// Wakes the main loop: a message may be sent, a session must be opened again, or the connection is over.
     pub(crate) wake: Notify,
     /// The main loop must start a task that opens the lost session again.
@@ -75,7 +75,7 @@ pub(crate) struct Connection {
 }
 
 /// The parts from which a connection is created.
-pub(crate) struct Parts {
+pub(crate) struct ConnectionParts {
     pub(crate) upstream: UpstreamServer,
     pub(crate) transport: UpstreamTransport,
     pub(crate) revives: bool,
@@ -85,8 +85,8 @@ pub(crate) struct Parts {
 }
 
 impl Connection {
-    pub(crate) fn new(parts: Parts) -> Rc<Connection> {
-        let Parts { upstream, transport, revives, host, sessions, notices } = parts;
+    pub(crate) fn new(parts: ConnectionParts) -> Rc<Connection> {
+        let ConnectionParts { upstream, transport, revives, host, sessions, notices } = parts;
         Rc::new(Connection {
             upstream,
             http: HttpClient::new(),
@@ -95,10 +95,10 @@ impl Connection {
             notices,
             traffic: RefCell::default(),
             sessions: RefCell::new(sessions),
-            life: RefCell::new(Life::new(transport, revives)),
+            life: RefCell::new(ConnectionLife::new(transport, revives)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            last_call: CancellationToken::new(),
+            stop_initialize: CancellationToken::new(),
             wake: Notify::new(),
             revival_due: Cell::new(false),
             end_pause: Notify::new(),

@@ -18,7 +18,7 @@ use crate::guard::{self, Boundary};
 use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use leash_protocol::envelope::{Kind, Message, codes, error_body};
+use leash_protocol::envelope::{EnvelopeKind, Message, codes, error_body};
 use leash_protocol::sse;
 use leash_upstream::address::HttpTransport;
 use leash_upstream::body::{Body, BodyError, Stream};
@@ -41,7 +41,7 @@ impl Flight {
             return None;
         }
         let message = Message::read(&call.body).ok()?;
-        let requests = message.envelopes().iter().filter(|envelope| envelope.kind == Kind::Request);
+        let requests = message.envelopes().iter().filter(|envelope| envelope.kind == EnvelopeKind::Request);
         let requests = requests.filter(|envelope| envelope.method.as_deref() != Some("initialize"));
         let ids: Vec<_> = requests.filter_map(|envelope| envelope.id).map(ToOwned::to_owned).collect();
         if ids.is_empty() {

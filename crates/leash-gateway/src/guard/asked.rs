@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::state::server::Server;
 use leash_model::limits;
-use leash_protocol::envelope::{IdKey, Kind, Message, codes, error_body};
+use leash_protocol::envelope::{EnvelopeKind, IdKey, Message, codes, error_body};
 use leash_protocol::sse::{self, Splitter};
 
 /// The unanswered requests of one session.
@@ -46,7 +46,7 @@ impl Unanswered {
     pub(super) fn asked(&self, body: &[u8]) {
         let Ok(message) = Message::read(body) else { return };
         for envelope in message.envelopes() {
-            let is_call = envelope.kind == Kind::Request && envelope.method.as_deref() != Some("initialize");
+            let is_call = envelope.kind == EnvelopeKind::Request && envelope.method.as_deref() != Some("initialize");
             let (Some(key), Some(id)) = (envelope.key(), envelope.id.filter(|_| is_call)) else { continue };
             let bytes = self.bytes.get() + id.get().len();
             // Bounds the memory for a client whose requests are never answered. Requests beyond the limit cannot be
@@ -61,7 +61,7 @@ impl Unanswered {
     /// Forgets the requests that this message of the server answers.
     fn heard(&self, message: &[u8]) {
         let Ok(message) = Message::read(message) else { return };
-        for envelope in message.envelopes().iter().filter(|envelope| envelope.kind == Kind::Response) {
+        for envelope in message.envelopes().iter().filter(|envelope| envelope.kind == EnvelopeKind::Response) {
             if let Some(key) = envelope.key() {
                 self.forget(&key);
             }

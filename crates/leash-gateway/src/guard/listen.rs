@@ -19,7 +19,7 @@ use crate::metrics::Counters;
 use crate::state::session::Session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::{Envelope, Kind};
+use leash_protocol::envelope::{Envelope, EnvelopeKind};
 use leash_protocol::sse;
 use leash_upstream::body::BodyError;
 
@@ -28,7 +28,7 @@ const PING: &str = "\"leash-ping-";
 
 /// True if an envelope answers one of leash's own pings.
 pub(super) fn is_answer_to_ping(envelope: &Envelope<'_>) -> bool {
-    envelope.kind == Kind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PING))
+    envelope.kind == EnvelopeKind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PING))
 }
 
 /// The state of a session's pings.

@@ -33,7 +33,7 @@ use crate::state::server::Server;
 use crate::state::session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::{Kind, Malformed, Message};
+use leash_protocol::envelope::{EnvelopeKind, Malformed, Message};
 use leash_protocol::era::{self, Era};
 use leash_protocol::headers;
 
@@ -92,17 +92,17 @@ impl Asked {
         asked.answers_ping = !envelopes.is_empty() && envelopes.iter().all(listen::is_answer_to_ping);
         for envelope in envelopes {
             match (envelope.kind, envelope.method.as_deref()) {
-                (Kind::Request, Some("initialize")) => {
+                (EnvelopeKind::Request, Some("initialize")) => {
                     asked.initialize =
                         Some(envelope.string_param("protocolVersion").map(|version| version.into_owned()));
                 }
-                (Kind::Request, Some("subscriptions/listen")) => asked.listens = true,
-                (Kind::Notification, Some("notifications/initialized")) => asked.initialized = true,
+                (EnvelopeKind::Request, Some("subscriptions/listen")) => asked.listens = true,
+                (EnvelopeKind::Notification, Some("notifications/initialized")) => asked.initialized = true,
                 _ => {}
             }
         }
         if let [envelope] = envelopes {
-            asked.id = envelope.id.filter(|_| envelope.kind == Kind::Request).map(ToOwned::to_owned);
+            asked.id = envelope.id.filter(|_| envelope.kind == EnvelopeKind::Request).map(ToOwned::to_owned);
         }
         Ok(asked)
     }

@@ -16,7 +16,7 @@ use crate::state::gateway::Gateway;
 use crate::state::session::{InFlight, Session};
 use leash_model::limits;
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::{Kind, Message};
+use leash_protocol::envelope::{EnvelopeKind, Message};
 use leash_protocol::headers;
 use leash_protocol::sse::Splitter;
 use leash_upstream::body::BodyError;
@@ -103,7 +103,7 @@ impl Reader {
 /// Reads the response in a message, if there is one.
 fn word(message: &[u8]) -> Option<Word> {
     let message = Message::read(message).ok()?;
-    let response = message.envelopes().iter().find(|envelope| envelope.kind == Kind::Response)?;
+    let response = message.envelopes().iter().find(|envelope| envelope.kind == EnvelopeKind::Response)?;
     match response.result {
         Some(_) => Some(Word::Agreed(response.result_protocol_version().map(|version| version.into_owned()))),
         None => Some(Word::Refused),

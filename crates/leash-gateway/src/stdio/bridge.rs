@@ -25,7 +25,7 @@ use crate::state::session::Session;
 use crate::state::stop::StopSignal;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
-use leash_protocol::envelope::{Envelope, IdKey, Kind, Message};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message};
 use leash_protocol::era;
 use leash_upstream::keeper::HeldSession;
 
@@ -271,7 +271,7 @@ impl Bridge {
     fn is_opening(&self, message: &Message<'_>) -> bool {
         let Message::One(envelope) = message else { return false };
         let mut opening = self.opening.borrow_mut();
-        let answers = opening.is_some() && envelope.kind == Kind::Response && envelope.key() == *opening;
+        let answers = opening.is_some() && envelope.kind == EnvelopeKind::Response && envelope.key() == *opening;
         if answers {
             *opening = None;
         }

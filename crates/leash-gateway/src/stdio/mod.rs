@@ -37,7 +37,7 @@ use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session::{self, Session};
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::{Kind, Message};
+use leash_protocol::envelope::{EnvelopeKind, Message};
 use leash_protocol::era::{self, Era};
 use leash_protocol::headers;
 
@@ -74,7 +74,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result
     }
     match &message {
         Message::One(envelope)
-            if envelope.method.as_deref() == Some("initialize") && envelope.kind == Kind::Request =>
+            if envelope.method.as_deref() == Some("initialize") && envelope.kind == EnvelopeKind::Request =>
         {
             // This future is large and rarely needed: boxed, it does not enlarge the futures of all requests.
             Box::pin(open::answer(gateway, server, call, envelope)).await

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::keep_alive::Known;
-use leash_protocol::envelope::{Envelope, Kind};
+use leash_protocol::envelope::{Envelope, EnvelopeKind};
 
 /// The prefix of ping ids. After it comes the session's id, which makes a collision with a server's own ids impossible.
 const PREFIX: &str = "\"leash-ping-";
@@ -41,7 +41,8 @@ impl Pings {
 
     /// True if the message answers a ping. Then the client is alive.
     pub(super) fn is_answer(&self, envelope: &Envelope<'_>) -> bool {
-        let answer = envelope.kind == Kind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PREFIX));
+        let answer =
+            envelope.kind == EnvelopeKind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PREFIX));
         if answer {
             self.unanswered.set(0);
             self.answers.set(true);

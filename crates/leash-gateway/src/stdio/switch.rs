@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use super::log::{GET, Log, StreamId};
 use super::window::Turns;
 use leash_model::limits;
-use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, codes, error_body};
 
 /// The requests in flight in a session, and the streams on which they are answered.
 #[derive(Debug)]
@@ -64,7 +64,7 @@ pub(super) struct Request {
 impl Request {
     /// The request in an envelope; `None` if it is something else.
     pub(super) fn of(envelope: &Envelope<'_>) -> Option<Request> {
-        if envelope.kind != Kind::Request {
+        if envelope.kind != EnvelopeKind::Request {
             return None;
         }
         let token = envelope.progress_token().and_then(IdKey::of);
@@ -146,7 +146,7 @@ impl Switch {
     /// to keep until the client comes back. Returns false, and does nothing, in any other case.
     pub(super) fn refuse_to_keep(&mut self, message: &Message<'_>) -> bool {
         let Message::One(envelope) = message else { return false };
-        let key = envelope.key().filter(|_| envelope.kind == Kind::Response);
+        let key = envelope.key().filter(|_| envelope.kind == EnvelopeKind::Response);
         let asked = key.as_ref().and_then(|key| self.requests.get(key));
         let (Some(key), Some(asked)) = (&key, asked) else { return false };
         let refuses = !self.log.is_read(asked.stream);
@@ -165,7 +165,7 @@ impl Switch {
     }
 
     fn deliver_one(&mut self, line: Bytes, envelope: &Envelope<'_>) -> Routed {
-        if envelope.kind == Kind::Response
+        if envelope.kind == EnvelopeKind::Response
             && let Some(key) = envelope.key()
         {
             return self.answer(&key, line);
@@ -176,8 +176,11 @@ impl Switch {
 
     /// Delivers a batch: as it is if all of it is for one stream, otherwise message by message.
     fn deliver_batch(&mut self, line: Bytes, envelopes: &[Envelope<'_>]) -> Routed {
-        let keys: Vec<_> =
-            envelopes.iter().filter(|envelope| envelope.kind == Kind::Response).filter_map(Envelope::key).collect();
+        let keys: Vec<_> = envelopes
+            .iter()
+            .filter(|envelope| envelope.kind == EnvelopeKind::Response)
+            .filter_map(Envelope::key)
+            .collect();
         let streams: Vec<_> = keys.iter().filter_map(|key| self.requests.get(key)).map(|asked| asked.stream).collect();
         match streams.first() {
             Some(first) if streams.len() == envelopes.len() && streams.iter().all(|stream| stream == first) => {
@@ -232,7 +235,7 @@ impl Switch {
 
     /// The stream for a message that is not an answer.
     fn stream_of(&self, envelope: &Envelope<'_>) -> StreamId {
-        if envelope.kind == Kind::Notification
+        if envelope.kind == EnvelopeKind::Notification
             && let Some(stream) =
                 envelope.progress_token().and_then(IdKey::of).and_then(|token| self.tokens.get(&token))
         {
@@ -304,7 +307,7 @@ impl Switch {
     fn adopt(&mut self, orphans: impl IntoIterator<Item = Bytes>) {
         for line in orphans {
             match Message::read(&line) {
-                Ok(Message::One(envelope)) if envelope.kind != Kind::Response => {
+                Ok(Message::One(envelope)) if envelope.kind != EnvelopeKind::Response => {
                     self.deliver_one(line.clone(), &envelope);
                 }
                 // An answer belongs to the lost connection alone.

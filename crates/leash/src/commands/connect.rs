@@ -2,7 +2,7 @@
 
 use std::env;
 
-use leash_connect::{ConnectError, ConnectSettings, Ended, TransportChoice};
+use leash_connect::{ConnectError, ConnectSettings, ConnectionEnd, TransportChoice};
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_tree::owner::OwnerError;
@@ -122,7 +122,7 @@ fn hint(error: &AddressError) -> String {
 }
 
 /// The exit code for the reason of the end.
-fn code(ended: &Ended) -> u8 {
+fn code(ended: &ConnectionEnd) -> u8 {
     match ended.reason {
         Reason::Signal { signal } => u8::try_from(128 + signal).unwrap_or(exit_code::LEASH_FAILED),
         Reason::UpstreamForgot => exit_code::NOT_ALL,

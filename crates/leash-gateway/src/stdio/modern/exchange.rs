@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use super::super::log::Next;
 use super::super::sleeper::Sleeper;
 use super::super::window::Turns;
-use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, Splice, codes, error_body};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, Splice, codes, error_body};
 use leash_protocol::header_copies::HeaderCopies;
 
 /// A request's number on the pipe.
@@ -106,10 +106,10 @@ impl Exchanges {
     pub(super) fn deliver(&mut self, line: &[u8], envelope: &Envelope<'_>) -> bool {
         let named = |raw: Option<&RawValue>| raw.and_then(IdKey::of).and_then(|key| key.number());
         match envelope.kind {
-            Kind::Response => named(envelope.id).is_some_and(|number| self.answer(number, line, envelope)),
+            EnvelopeKind::Response => named(envelope.id).is_some_and(|number| self.answer(number, line, envelope)),
             // In this era a server sends no requests, and a client has no way to answer one.
-            Kind::Request => false,
-            Kind::Notification => {
+            EnvelopeKind::Request => false,
+            EnvelopeKind::Notification => {
                 let (progress, ended, subscription) =
                     (envelope.progress_token(), envelope.cancelled(), envelope.subscription());
                 let number = named(progress).or(named(ended)).or(named(subscription));

@@ -29,7 +29,7 @@ use exchange::First;
 pub(super) use exchange::status;
 use leash_model::error::with_causes;
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::{Envelope, Kind, Message};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, Message};
 use leash_protocol::headers;
 use machine::KnownEra;
 use tree::ModernTree;
@@ -110,16 +110,16 @@ pub(super) async fn answer(
 ) -> Result<Answer, Answer> {
     let Message::One(envelope) = message else { return Err(respond::invalid_request(None, "a batch")) };
     match envelope.kind {
-        Kind::Request => request(gateway, server, call, envelope).await,
+        EnvelopeKind::Request => request(gateway, server, call, envelope).await,
         // The client gets 202 whether the server gets the notification or not.
-        Kind::Notification => {
+        EnvelopeKind::Notification => {
             let tree = shared_trees(server).modern.trees.borrow().get(&call.principal).and_then(Place::running);
             if let Some(tree) = tree {
                 tree.cancelled(&call.body, envelope);
             }
             Ok(respond::empty(StatusCode::ACCEPTED))
         }
-        Kind::Response => Err(respond::invalid_request(None, "a response, but the server sent no request")),
+        EnvelopeKind::Response => Err(respond::invalid_request(None, "a response, but the server sent no request")),
     }
 }
 

@@ -10,7 +10,7 @@ type Listener = Arc<dyn Fn(&Ended) + Send + Sync>;
 
 /// The options.
 #[derive(Clone)]
-pub(super) struct Policy {
+pub(super) struct GuardOptions {
     pub(super) terms: Terms,
     pub(super) max_sessions: usize,
     pub(super) on_end: Option<Listener>,
