@@ -106,7 +106,7 @@ fn confirm(
     let held = Held::open_same(proc, root).filter(Held::lives).ok_or(Spared::Gone)?;
     let mut tree =
         HeldTree { proc: *proc, held: vec![held], traits: TreeTraits::default(), since: 0, suspects: Vec::new() };
-    for _ in 0..LOOKS {
+    for _ in 0..SCANS {
         let found = rescan().into_iter().find(|finding| finding.root.is(&root));
         if !tree.held[0].lives() {
             return Err(Spared::Gone);
@@ -197,7 +197,7 @@ impl HeldTree {
 
     /// True if no process is left: no held process lives, and no scan finds a process that has left the tree.
     fn is_over(&mut self, signal: Signal) -> bool {
-        (0..QUIET_LOOKS).all(|_| self.living().next().is_none() && !self.hold_strays(signal))
+        (0..QUIET_SCANS).all(|_| self.living().next().is_none() && !self.hold_strays(signal))
     }
 
     fn has(&self, pid: i32) -> bool {

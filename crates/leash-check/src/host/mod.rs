@@ -165,7 +165,8 @@ impl HostSetup<'_> {
         [self.check.program.clone().into(), check, option, part, journal, self.journal.path().into()]
     }
 
-    /// The host's command line with its placeholders replaced; behind the stand-in that gives it a terminal, if it needs one.
+    /// The host's command line with its placeholders replaced; behind the stand-in that gives it a terminal, if it
+    /// needs one.
     fn command(&self, ending: HostEnding) -> Vec<OsString> {
         let mut command = Vec::new();
         if ending == HostEnding::Terminal {

@@ -162,7 +162,7 @@ fn a_process_with_a_reused_pid_is_not_signalled() {
 #[test]
 fn a_member_with_a_reused_pid_is_not_signalled() {
     let (sheep, other) = (Sheep::start(""), Sheep::start(""));
-    let stale = Identity { start: other.id.start.wrapping_sub(1), inode: None, ..stranger.id };
+    let stale = Identity { start: other.id.start.wrapping_sub(1), inode: None, ..other.id };
     let mut looks = 0;
     let outcome = run(sheep.id, &terms(), || {
         looks += 1;
@@ -179,7 +179,7 @@ fn a_member_with_a_reused_pid_is_not_signalled() {
 #[test]
 fn a_tree_that_keeps_growing_is_left_alone() {
     let sheep = Sheep::start("");
-    let others: Vec<Sheep> = (0..LOOKS).map(|_| Sheep::start("")).collect();
+    let others: Vec<Sheep> = (0..SCANS).map(|_| Sheep::start("")).collect();
     let mut looks = 0;
     let outcome = run(sheep.id, &terms(), || {
         looks += 1;

@@ -112,7 +112,7 @@ impl UnrelatedProcess {
     }
 
     fn process(&self) -> Process {
-        let mut process = Process::unrelated(self.pid, self.start);
+        let mut process = Process::new(self.pid, self.start);
         process.ppid = self.ppid;
         process.pgrp = self.pgrp;
         process.session = self.session;

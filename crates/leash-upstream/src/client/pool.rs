@@ -147,7 +147,7 @@ where
         if idle.len() > self.0.settings.most {
             idle.remove(0);
         }
-        if self.0.settings.timed && !self.0.tended.replace(true) {
+        if self.0.settings.timed && !self.0.cleaner_runs.replace(true) {
             let shared = Rc::clone(&self.0);
             tokio::task::spawn_local(async move {
                 while shared.close_old() {

@@ -190,7 +190,8 @@ pub(super) fn decide(yes: bool, never: bool, printer: Printer) -> Decision {
     if matches!(answer.trim(), "y" | "Y" | "yes") { Decision::Yes } else { Decision::No }
 }
 
-/// Writes the changes. Fails if the directory of the old texts can't be opened; errors of single files are stored with the files.
+/// Writes the changes. Fails if the directory of the old texts can't be opened; errors of single files are stored with
+/// the files.
 fn write(changes: &mut [FileChange]) -> Result<(), BackupError> {
     let store = BackupStore::open(&backup_dir())?;
     for change in changes.iter_mut().filter(|change| !change.plan.splices.is_empty()) {

@@ -35,7 +35,7 @@ pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
     };
     // Before anything is started: from here on, a signal stops the check and leaves nothing behind.
     let checked = StopSignals::by_signal(first)
-        .map_err(CheckError::Stage)
+        .map_err(CheckError::Io)
         .and_then(|stop| run(args, bearer, &stop, &mut |what| printer.progress("Checking", what)));
     match checked {
         Ok(report) => tell(printer, args, &report),

@@ -1,5 +1,5 @@
-//! `leash check --part`: the stdio servers that leash provides to a host under test, and the process that gives a host a
-//! terminal.
+//! `leash check --part`: the stdio servers that leash provides to a host under test, and the process that gives a host
+//! a terminal.
 #![expect(
     clippy::disallowed_methods,
     reason = "a stand-in has a helper as real servers have: only the host shall end it"

@@ -7,7 +7,7 @@ use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_orphans::act::ReapTerms;
 use leash_orphans::act::watch::{self, WatchMemory};
-use leash_orphans::scan::{UnrelatedProcesses, belongings};
+use leash_orphans::scan::{UnrelatedProcesses, resources};
 use leash_orphans::{Evidence, Finding, Verdict};
 use leash_tree::platform::identity::Held;
 use rustix::event::{PollFd, PollFlags};
@@ -89,7 +89,7 @@ impl Watcher<'_> {
             return findings;
         }
         let is_due = |finding: &&Finding| finding.leashed.is_none() && due.contains(&finding.root);
-        let weigh = |finding: &Finding| belongings::memory(&survey.proc, &finding.tree).memory;
+        let weigh = |finding: &Finding| resources::memory(&survey.proc, &finding.tree).memory;
         let mut due: Vec<(Finding, u64)> =
             findings.iter().filter(is_due).map(|finding| (finding.clone(), weigh(finding))).collect();
         // Measuring all servers reads many files, so it is done only if a budget is set.

@@ -1,7 +1,7 @@
 //! `leash why`.
 
 use leash_orphans::facts::{DescriptorKind, OtherEnd};
-use leash_orphans::scan::belongings;
+use leash_orphans::scan::resources;
 use leash_orphans::{Channel, Facts, Finding, JudgePolicy, Process};
 use serde_json::json;
 
@@ -24,9 +24,9 @@ pub(crate) fn why(args: &Why) -> u8 {
         return exit_code::NOT_ALL;
     };
     let finding = findings.iter().find(|finding| finding.tree.iter().any(|id| id.is(&process.id)));
-    let had = belongings::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
+    let resources = resources::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
     if args.json {
-        let server = json!({ "version": 1, "pid": args.pid, "finding": finding, "belongings": had });
+        let server = json!({ "version": 1, "pid": args.pid, "finding": finding, "belongings": resources });
         printer.exact(format!("{server:#}\n"));
         return exit_code::OK;
     }
@@ -34,11 +34,14 @@ pub(crate) fn why(args: &Why) -> u8 {
         Some(finding) => about_finding(finding, process),
         None => about_other(process, &facts),
     };
-    add(&mut text, format_args!("It uses {} of memory and {} of swap.", bytes(had.memory), bytes(had.swap)));
-    for port in &had.ports {
+    add(
+        &mut text,
+        format_args!("It uses {} of memory and {} of swap.", bytes(resources.memory), bytes(resources.swap)),
+    );
+    for port in &resources.ports {
         add(&mut text, format_args!("It listens on port {port}."));
     }
-    for lock in &had.locks {
+    for lock in &resources.locks {
         add(&mut text, format_args!("It keeps {lock} locked."));
     }
     printer.data(text);

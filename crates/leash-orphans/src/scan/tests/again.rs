@@ -41,7 +41,7 @@ fn an_unrelated_process_is_read_only_every_tenth_scan() {
     let process = Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap());
     let first = stage.look_again(&mut unrelated).process(process.pid()).unwrap().clone();
     assert_eq!(first.comm, "sleep");
-    for _ in 1..LOOKS {
+    for _ in 1..SCANS {
         let again = stage.look_again(&mut unrelated).process(process.pid()).unwrap().clone();
         assert!(again.comm.is_empty(), "the process was read again");
         assert!(again.id.is(&first.id));
@@ -133,7 +133,7 @@ fn a_remembered_process_that_becomes_a_server_is_found_after_some_scans() {
     let became = || (proc.argv(server.pid()).first() == Some(&stage.name)).then_some(());
     within(LIMIT, became).expect("the process is still a shell");
     let found = |facts: Facts| matches!(facts.process(server.pid()).unwrap().stdin.kind, DescriptorKind::Pipe { .. });
-    assert!((0..LOOKS).any(|_| found(stage.look_again(&mut unrelated))));
+    assert!((0..SCANS).any(|_| found(stage.look_again(&mut unrelated))));
 }
 
 #[test]
