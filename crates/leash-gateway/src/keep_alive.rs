@@ -1,10 +1,59 @@
-//! Decides when leash pings a listening client, and what its silence means. Pure.
+//! The pings to a listening client, the decision when leash sends one, and the meaning of a client's silence.
+
+use std::cell::Cell;
+
+use bytes::Bytes;
 
 use crate::config::KeepAlive;
+use leash_protocol::envelope::{Envelope, EnvelopeKind};
+
+/// The prefix of the ids of leash's own pings, as JSON. The session's id follows, so no client and no server sends a
+/// request with such an id.
+const PREFIX: &str = "\"leash-ping-";
+
+/// True if a message answers one of leash's own pings.
+pub(crate) fn answers_ping(envelope: &Envelope<'_>) -> bool {
+    envelope.kind == EnvelopeKind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PREFIX))
+}
+
+/// The pings of one session.
+#[derive(Debug, Default)]
+pub(crate) struct Pings {
+    sent: Cell<u64>,
+    /// The number of unanswered pings in a row.
+    unanswered: Cell<u32>,
+    /// True once the client has answered a ping.
+    answers: Cell<bool>,
+}
+
+impl Pings {
+    /// The facts about the client that its answers show.
+    pub(crate) fn facts(&self, owned: bool) -> PingFacts {
+        PingFacts { unanswered: self.unanswered.get(), answers: self.answers.get(), owned }
+    }
+
+    /// Returns the next ping message and counts it as unanswered.
+    pub(crate) fn next(&self, session: &str) -> Bytes {
+        self.unanswered.set(self.unanswered.get() + 1);
+        self.sent.set(self.sent.get() + 1);
+        format!(r#"{{"jsonrpc":"2.0","id":{PREFIX}{session}-{}","method":"ping"}}"#, self.sent.get()).into()
+    }
+
+    /// Records that the client is alive: it sent a message, or opened a stream.
+    pub(crate) fn client_is_alive(&self) {
+        self.unanswered.set(0);
+    }
+
+    /// Records that the client answered a ping.
+    pub(crate) fn answered(&self) {
+        self.client_is_alive();
+        self.answers.set(true);
+    }
+}
 
 /// The facts about a client when the next ping is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct PingFacts {
     /// Pings in a row that the client did not answer.
     pub(crate) unanswered: u32,
     /// The client has answered a ping before, in this session.
@@ -15,7 +64,7 @@ pub(crate) struct Known {
 
 /// The action when a ping is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum PingAction {
     /// Send a ping.
     Ask,
     /// Do nothing.
@@ -26,19 +75,19 @@ pub(crate) enum Due {
     EndSession,
 }
 
-/// Decides the action. By default, silence counts only if the client has answered a ping before, and it only closes the
-/// stream.
-pub(crate) fn due(keep_alive: KeepAlive, most: u32, known: Known) -> Due {
-    let silent = known.unanswered >= most.max(1);
+/// Decides the action; pure. By default, silence counts only if the client has answered a ping before, and it only
+/// closes the stream.
+pub(crate) fn due(keep_alive: KeepAlive, most: u32, facts: PingFacts) -> PingAction {
+    let silent = facts.unanswered >= most.max(1);
     match keep_alive {
-        KeepAlive::Never => Due::Nothing,
-        KeepAlive::Every(_) if silent => Due::EndSession,
+        KeepAlive::Never => PingAction::Nothing,
+        KeepAlive::Every(_) if silent => PingAction::EndSession,
         // A living process proves more than a response to a ping.
-        KeepAlive::Auto if known.owned => Due::Nothing,
-        KeepAlive::Auto if silent && known.answers => Due::CloseStream,
+        KeepAlive::Auto if facts.owned => PingAction::Nothing,
+        KeepAlive::Auto if silent && facts.answers => PingAction::CloseStream,
         // The client does not support pings, so leash sends no more.
-        KeepAlive::Auto if silent => Due::Nothing,
-        KeepAlive::Auto | KeepAlive::Every(_) => Due::Ask,
+        KeepAlive::Auto if silent => PingAction::Nothing,
+        KeepAlive::Auto | KeepAlive::Every(_) => PingAction::Ask,
     }
 }
 
@@ -48,20 +97,20 @@ mod tests {
 
     use super::*;
 
-    fn check(keep_alive: KeepAlive, (unanswered, answers, owned): (u32, bool, bool), expected: Due) {
-        let known = Known { unanswered, answers, owned };
-        assert_eq!(due(keep_alive, 3, known), expected, "{keep_alive:?} {known:?}");
+    fn check(keep_alive: KeepAlive, (unanswered, answers, owned): (u32, bool, bool), expected: PingAction) {
+        let facts = PingFacts { unanswered, answers, owned };
+        assert_eq!(due(keep_alive, 3, facts), expected, "{keep_alive:?} {facts:?}");
     }
 
     #[test]
     fn by_default_silence_closes_the_stream_of_a_client_that_answers_pings() {
         let auto = KeepAlive::Auto;
-        check(auto, (0, false, false), Due::Ask);
-        check(auto, (2, true, false), Due::Ask);
-        check(auto, (3, true, false), Due::CloseStream);
-        check(auto, (3, false, false), Due::Nothing);
+        check(auto, (0, false, false), PingAction::Ask);
+        check(auto, (2, true, false), PingAction::Ask);
+        check(auto, (3, true, false), PingAction::CloseStream);
+        check(auto, (3, false, false), PingAction::Nothing);
         for unanswered in [0, 3] {
-            check(auto, (unanswered, true, true), Due::Nothing);
+            check(auto, (unanswered, true, true), PingAction::Nothing);
         }
     }
 
@@ -69,9 +118,9 @@ mod tests {
     fn configured_pings_end_the_session_of_a_silent_client() {
         let every = KeepAlive::Every(Duration::from_secs(1));
         for (answers, owned) in [(false, false), (true, false), (false, true), (true, true)] {
-            check(every, (2, answers, owned), Due::Ask);
-            check(every, (3, answers, owned), Due::EndSession);
-            check(KeepAlive::Never, (3, answers, owned), Due::Nothing);
+            check(every, (2, answers, owned), PingAction::Ask);
+            check(every, (3, answers, owned), PingAction::EndSession);
+            check(KeepAlive::Never, (3, answers, owned), PingAction::Nothing);
         }
     }
 }

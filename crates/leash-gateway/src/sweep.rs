@@ -11,7 +11,7 @@ use leash_upstream::sweep::{Receipted, ServerAccess, SweptBy, books, end, is_rep
 use tokio::sync::Semaphore;
 
 use super::guard;
-use crate::config::{Settings, Target};
+use crate::config::{ServerTarget, Settings};
 use crate::state::gateway::Gateway;
 
 /// Ends the sessions of dead gateways and connections.
@@ -23,7 +23,7 @@ pub(crate) async fn sweep(gateway: Rc<Gateway>) {
 /// Returns the facts about the configured server with the same name and address.
 fn access(settings: &Settings, entry: &Entry) -> Option<ServerAccess> {
     match &settings.servers.get(&entry.server)?.target {
-        Target::Url(upstream) if delete::shown(&upstream.url) == entry.url => {
+        ServerTarget::Url(upstream) if delete::shown(&upstream.url) == entry.url => {
             Some(ServerAccess { url: upstream.url.clone(), headers: upstream.headers.iter().cloned().collect() })
         }
         _ => None,
@@ -31,7 +31,7 @@ fn access(settings: &Settings, entry: &Entry) -> Option<ServerAccess> {
 }
 
 /// Ends the sessions that this gateway took over from a killed gateway and cannot resume.
-pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<ServerAccess>)>, receipted: Receipted) {
+pub(crate) fn end_remaining(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<ServerAccess>)>, receipted: Receipted) {
     let (room, receipted) = (Rc::new(Semaphore::new(limits::SWEEP_AT_ONCE)), Rc::new(receipted));
     for (entry, given) in entries {
         let (gateway, room, receipted) = (Rc::clone(gateway), Rc::clone(&room), Rc::clone(&receipted));
@@ -46,7 +46,7 @@ pub(crate) fn rest(gateway: &Rc<Gateway>, entries: Vec<(Entry, Option<ServerAcce
             let receipt = done.receipt(SweptBy::NextStart, Reason::Swept);
             if is_repeated(&receipted, &receipt) || guard::write(&gateway, &receipt) {
                 guard::note(&gateway, gateway.book.over(&receipt.session));
-                gateway.keeping.over(&receipt.session);
+                gateway.keeper_link.over(&receipt.session);
             }
             gateway.tell(|| Notice::Swept(Box::new(receipt)));
         });

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use super::guard;
 use crate::config::Settings;
 use crate::state::gateway::Gateway;
-use crate::state::keeping;
+use crate::state::keeper_link;
 use leash_tree::ledger::book::{Book, BookError, Command, Cover, Entry, Listed};
 use leash_tree::places::Places;
 use leash_tree::platform::identity::{self, boot_id};
@@ -23,7 +23,7 @@ use leash_upstream::notice::Notice;
 use leash_upstream::sweep;
 
 /// The sessions that were taken over.
-pub(crate) struct Inherited {
+pub(crate) struct InheritedSessions {
     open: Vec<Entry>,
     sessions: HashMap<Box<str>, HeldSession>,
     /// The dead gateway's keeper waits until this is dropped.
@@ -32,8 +32,8 @@ pub(crate) struct Inherited {
 
 /// Returns the book of a killed gateway that listened at this address, and the sessions from its keeper. `None` if
 /// there is no such gateway, or its keeper is gone.
-pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> Option<(Book, Inherited)> {
-    if !keeping::takes_over(settings) {
+pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> Option<(Book, InheritedSessions)> {
+    if !keeper_link::takes_over(settings) {
         return None;
     }
     let proc = Proc::own().ok()?;
@@ -44,7 +44,7 @@ pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> 
         let told = sessions.iter().map(|(key, held)| (&**key, held));
         let unwritten = |open: &[Entry]| process::unwritten(told, open, &book.cover.receipts);
         let (adopted, open) = Book::adopt(places, &book.cover, lock, unwritten).ok()?;
-        Some((adopted, Inherited { open, sessions, keeper }))
+        Some((adopted, InheritedSessions { open, sessions, keeper }))
     })
 }
 
@@ -57,11 +57,11 @@ fn is_predecessor(book: &Listed, places: &Places, address: SocketAddr, proc: &Pr
 }
 
 /// Resumes every session that can be resumed, and ends the others.
-pub(crate) fn go_on(gateway: &Rc<Gateway>, inherited: Inherited) -> Result<(), BookError> {
-    let Inherited { open, mut sessions, keeper } = inherited;
+pub(crate) fn resume_sessions(gateway: &Rc<Gateway>, inherited: InheritedSessions) -> Result<(), BookError> {
+    let InheritedSessions { open, mut sessions, keeper } = inherited;
     let receipted =
         if open.is_empty() { sweep::Receipted::new() } else { sweep::receipted_in([&*gateway.places.receipts]) };
-    let (mut taken, mut rest) = (0, Vec::new());
+    let (mut taken, mut remaining) = (0, Vec::new());
     for entry in open {
         let held = sessions.remove(&*entry.session);
         // A keeper that was stopped for a while may know less than the book. A session with a receipt is over.
@@ -73,13 +73,13 @@ pub(crate) fn go_on(gateway: &Rc<Gateway>, inherited: Inherited) -> Result<(), B
         }
         let access = held.as_ref().and_then(HeldSession::access);
         if let Some(held) = held {
-            gateway.keeping.hold_refused(&entry.session, held.resumable(None));
+            gateway.keeper_link.hold_refused(&entry.session, held.resumable(None));
         }
-        rest.push((entry, access));
+        remaining.push((entry, access));
     }
     gateway.book.own()?;
     drop(keeper);
     gateway.tell(|| Notice::TakenOver(taken));
-    super::sweep::rest(gateway, rest, receipted);
+    super::sweep::end_remaining(gateway, remaining, receipted);
     Ok(())
 }

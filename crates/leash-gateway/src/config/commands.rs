@@ -2,27 +2,33 @@
 
 use std::ffi::OsStr;
 
-use super::mistake::Mistake;
-use super::settings::{CommandLine, Origin, Settings, Target};
+use super::mistake::ConfigMistake;
+use super::settings::{FilePosition, ServerCommand, ServerTarget, Settings};
 use leash_tree::platform::resolve::{ResolveError, resolve};
 
 /// Searches for the program and the directory of every server. `path` is the PATH of this process, which a server
 /// inherits unless its `env` has another one.
-pub fn check_commands(settings: &Settings, path: Option<&OsStr>) -> Vec<Mistake> {
+pub fn check_commands(settings: &Settings, path: Option<&OsStr>) -> Vec<ConfigMistake> {
     let mut found = Vec::new();
     for (name, server) in &settings.servers {
-        let Target::Command(line) = &server.target else { continue };
+        let ServerTarget::Command(line) = &server.target else { continue };
         if let Err((what, hint)) = check(line, path) {
-            let nowhere = Origin { file: "command".to_owned(), line: 0, column: 0 };
-            let Origin { file, line, column } = settings.origins.get(name).cloned().unwrap_or(nowhere);
-            found.push(Mistake { file, line, column, what: format!("server `{name}`: {what}"), hint: Some(hint) });
+            let nowhere = FilePosition { file: "command".to_owned(), line: 0, column: 0 };
+            let FilePosition { file, line, column } = settings.origins.get(name).cloned().unwrap_or(nowhere);
+            found.push(ConfigMistake {
+                file,
+                line,
+                column,
+                what: format!("server `{name}`: {what}"),
+                hint: Some(hint),
+            });
         }
     }
     found.sort_by_key(|mistake| (mistake.line, mistake.column));
     found
 }
 
-fn check(line: &CommandLine, path: Option<&OsStr>) -> Result<(), (String, String)> {
+fn check(line: &ServerCommand, path: Option<&OsStr>) -> Result<(), (String, String)> {
     if let Some(cwd) = line.cwd.as_deref().filter(|cwd| !cwd.is_dir()) {
         let what = format!("`{}` is not a directory", cwd.display());
         return Err((what, "check its `cwd`; it is taken relative to where leash was started".to_owned()));
@@ -86,8 +92,8 @@ mod tests {
 
     #[test]
     fn a_mistake_without_a_file_has_no_line() {
-        let line = CommandLine { command: "no-such-program".to_owned(), ..CommandLine::default() };
-        let settings = crate::config::single("a", Target::Command(line), Default::default()).expect("valid");
+        let line = ServerCommand { command: "no-such-program".to_owned(), ..ServerCommand::default() };
+        let settings = crate::config::single("a", ServerTarget::Command(line), Default::default()).expect("valid");
         let found = check_commands(&settings, Some(OsStr::new("/bin")));
         assert_eq!(found[0].to_string(), "command: server `a`: command `no-such-program` was not found");
     }

@@ -3,16 +3,16 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::json::{Field, Object, Reader};
+use super::json::{ConfigReader, Field, Object};
 use super::keys;
 use super::settings::{LocalUsers, Secret, Settings};
-use super::terms::{Terms, set};
+use super::terms::{ServerTerms, set};
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// Reads the file. The result is valid only if no mistake was found.
     pub(super) fn file(&mut self) -> Settings {
         let mut settings = Settings::default();
-        let mut defaults = Terms::default();
+        let mut defaults = ServerTerms::default();
         let Some(root) = self.root() else { return settings };
         let Some(top) = self.object(root, "the file", "the file") else { return settings };
         self.unknown_at_top(&top);
@@ -55,7 +55,7 @@ impl<'a> Reader<'a> {
         self.say(field.key, format!("unknown key `{}` in {}", field.name.escape_debug(), field.place), hint);
     }
 
-    fn servers(&mut self, field: &Field<'a>, settings: &mut Settings, defaults: &Terms) {
+    fn servers(&mut self, field: &Field<'a>, settings: &mut Settings, defaults: &ServerTerms) {
         let Some(entries) = self.object(field.value, "`mcpServers`", "`mcpServers`") else { return };
         let before = self.found.len();
         for entry in &entries.0 {
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn gateway(&mut self, field: &Field<'a>, settings: &mut Settings, defaults: &mut Terms) {
+    fn gateway(&mut self, field: &Field<'a>, settings: &mut Settings, defaults: &mut ServerTerms) {
         let Some(leash) = self.object(field.value, "`leash`", "`leash`") else { return };
         for field in &leash.0 {
             match field.name.as_str() {

@@ -23,10 +23,13 @@ mod tests;
 mod values;
 
 pub use commands::check_commands;
-pub use mistake::{Mistake, Mistakes};
-pub(crate) use request::{Fault, Misread, OwnerWish, SessionRequest, lease_request, session_request};
+pub use mistake::{ConfigMistake, ConfigMistakes};
+pub(crate) use request::{
+    RequestError, RequestMistake, RequestedOwner, SessionRequest, lease_request, session_request,
+};
 pub use settings::{
-    CommandLine, KeepAlive, LocalUsers, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target,
+    FilePosition, KeepAlive, LocalUsers, OwnerPolicy, PORT, Secret, ServerCommand, ServerSettings, ServerTarget,
+    SessionPolicy, Settings,
 };
 pub use single::single;
 
@@ -40,15 +43,15 @@ pub use single::single;
 /// let mistakes = leash_gateway::config::read(r#"{"mcpServers": {}}"#, "leash.json", &|_| None).unwrap_err();
 /// assert_eq!(mistakes.all()[0].to_string(), "leash.json:1:2: there are no servers");
 /// ```
-pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Mistakes> {
-    let (settings, found) = look(text, file, variable, false);
-    Mistakes::none(found)?;
+pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, ConfigMistakes> {
+    let (settings, found) = read_all(text, file, variable, false);
+    ConfigMistakes::none(found)?;
     Ok(settings)
 }
 
 /// Facts that do not come from the file.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Here<'a> {
+pub struct ReadContext<'a> {
     /// The PATH in which programs are searched.
     pub path: Option<&'a OsStr>,
     /// True if the address or the token comes from elsewhere. Then the reader does not check whether the address needs
@@ -61,24 +64,24 @@ pub fn read_here(
     text: &str,
     file: &str,
     variable: &dyn Fn(&str) -> Option<String>,
-    here: Here<'_>,
-) -> Result<Settings, Mistakes> {
-    let (settings, mut found) = look(text, file, variable, here.overridden);
+    here: ReadContext<'_>,
+) -> Result<Settings, ConfigMistakes> {
+    let (settings, mut found) = read_all(text, file, variable, here.overridden);
     found.extend(check_commands(&settings, here.path));
-    Mistakes::none(found)?;
+    ConfigMistakes::none(found)?;
     Ok(settings)
 }
 
 /// The settings as far as they could be read, and all mistakes.
-fn look(
+fn read_all(
     text: &str,
     file: &str,
     variable: &dyn Fn(&str) -> Option<String>,
     overridden: bool,
-) -> (Settings, Vec<Mistake>) {
+) -> (Settings, Vec<ConfigMistake>) {
     // Editors on Windows write a byte order mark at the start.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = json::Reader { text, file, variable, overridden, expands: true, found: Vec::new() };
+    let mut reader = json::ConfigReader { text, file, variable, overridden, expands: true, found: Vec::new() };
     let settings = reader.file();
     (settings, reader.found)
 }

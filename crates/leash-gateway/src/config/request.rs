@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::json::{Field, Kind, Object, Reader, kind};
+use super::json::{ConfigReader, Field, JsonType, Object, kind};
 use super::keys;
-use super::mistake::Mistake;
-use super::settings::Server;
-use super::terms::Terms;
+use super::mistake::ConfigMistake;
+use super::settings::ServerSettings;
+use super::terms::ServerTerms;
 use leash_model::limits;
 
 /// The keys of a session.
@@ -26,9 +26,9 @@ pub(crate) struct SessionRequest {
     /// Its name, for people.
     pub(crate) name: Option<String>,
     /// Its servers, by name.
-    pub(crate) servers: BTreeMap<String, Server>,
+    pub(crate) servers: BTreeMap<String, ServerSettings>,
     /// Its owner.
-    pub(crate) owner: Option<OwnerWish>,
+    pub(crate) owner: Option<RequestedOwner>,
     /// The time that it lives without being renewed.
     pub(crate) ttl: Option<Duration>,
     /// The time that it lives without being used.
@@ -41,7 +41,7 @@ pub(crate) struct SessionRequest {
 
 /// The requested owner of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OwnerWish {
+pub(crate) enum RequestedOwner {
     /// A process.
     Pid(i32),
     /// The connection of the request.
@@ -50,16 +50,16 @@ pub(crate) enum OwnerWish {
 
 /// The reason that a request cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Misread {
+pub(crate) enum RequestError {
     /// It is not JSON.
-    NotJson(Fault),
+    NotJson(RequestMistake),
     /// It is JSON, but has mistakes.
-    Faults(Vec<Fault>),
+    Faults(Vec<RequestMistake>),
 }
 
 /// One mistake of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct RequestMistake {
     /// Its position: a JSON pointer.
     pub(crate) pointer: String,
     /// The problem.
@@ -69,7 +69,7 @@ pub(crate) struct Fault {
 }
 
 /// Reads the body of `POST /v1/sessions`.
-pub(crate) fn session_request(text: &str) -> Result<SessionRequest, Misread> {
+pub(crate) fn session_request(text: &str) -> Result<SessionRequest, RequestError> {
     with_reader(text, |reader, root| {
         let mut request = SessionRequest::default();
         if let Some(top) = reader.object(root, "the request", "the request") {
@@ -80,7 +80,7 @@ pub(crate) fn session_request(text: &str) -> Result<SessionRequest, Misread> {
 }
 
 /// Reads the body of a renewal: the new ttl, if there is one.
-pub(crate) fn lease_request(text: &str) -> Result<Option<Duration>, Misread> {
+pub(crate) fn lease_request(text: &str) -> Result<Option<Duration>, RequestError> {
     // A renewal without changes may have an empty body.
     if text.trim().is_empty() {
         return Ok(None);
@@ -92,34 +92,43 @@ pub(crate) fn lease_request(text: &str) -> Result<Option<Duration>, Misread> {
     })
 }
 
-fn with_reader<'a, T>(text: &'a str, read: impl FnOnce(&mut Reader<'a>, &'a RawValue) -> T) -> Result<T, Misread> {
+fn with_reader<'a, T>(
+    text: &'a str,
+    read: impl FnOnce(&mut ConfigReader<'a>, &'a RawValue) -> T,
+) -> Result<T, RequestError> {
     let mut reader =
-        Reader { text, file: "", variable: &|_| None, overridden: true, expands: false, found: Vec::new() };
+        ConfigReader { text, file: "", variable: &|_| None, overridden: true, expands: false, found: Vec::new() };
     let read = reader.root().map(|root| read(&mut reader, root));
     let mut found = std::mem::take(&mut reader.found);
     found.sort_by_key(|mistake| (mistake.line, mistake.column));
     match read {
-        None => Err(Misread::NotJson(found.into_iter().next().map(|mistake| not_json(&mistake)).unwrap_or_default())),
+        None => {
+            Err(RequestError::NotJson(found.into_iter().next().map(|mistake| not_json(&mistake)).unwrap_or_default()))
+        }
         Some(read) if found.is_empty() => Ok(read),
-        Some(_) => Err(Misread::Faults(found.into_iter().map(|mistake| fault(text, mistake)).collect())),
+        Some(_) => Err(RequestError::Faults(found.into_iter().map(|mistake| fault(text, mistake)).collect())),
     }
 }
 
-impl Default for Fault {
-    fn default() -> Fault {
-        Fault { pointer: String::new(), what: "this is not JSON".to_owned(), hint: None }
+impl Default for RequestMistake {
+    fn default() -> RequestMistake {
+        RequestMistake { pointer: String::new(), what: "this is not JSON".to_owned(), hint: None }
     }
 }
 
-fn not_json(mistake: &Mistake) -> Fault {
+fn not_json(mistake: &ConfigMistake) -> RequestMistake {
     let what = format!("{} (line {}, column {})", mistake.what, mistake.line, mistake.column);
     // The hint about an empty file does not apply to a request.
-    Fault { pointer: String::new(), what, hint: mistake.hint.clone().filter(|hint| !hint.contains("the file")) }
+    RequestMistake {
+        pointer: String::new(),
+        what,
+        hint: mistake.hint.clone().filter(|hint| !hint.contains("the file")),
+    }
 }
 
-fn fault(text: &str, mistake: Mistake) -> Fault {
+fn fault(text: &str, mistake: ConfigMistake) -> RequestMistake {
     let pointer = pointer(text, offset(text, mistake.line, mistake.column));
-    Fault { pointer, what: mistake.what, hint: mistake.hint }
+    RequestMistake { pointer, what: mistake.what, hint: mistake.hint }
 }
 
 /// The offset of a line and a column.
@@ -137,12 +146,12 @@ fn pointer(text: &str, offset: usize) -> String {
     let holds = |from: &str, to: &str| (begins(from)..begins(to) + to.len()).contains(&offset);
     loop {
         let inside = match kind(value) {
-            Kind::Object => {
+            JsonType::Object => {
                 let entries = super::json::entries(value);
                 let entry = entries.into_iter().find(|(key, value)| holds(key.get(), value.get()));
                 entry.map(|(key, value)| (serde_json::from_str::<String>(key.get()).unwrap_or_default(), value))
             }
-            Kind::Array => {
+            JsonType::Array => {
                 let elements = serde_json::from_str::<Vec<&RawValue>>(value.get()).unwrap_or_default();
                 let mut numbered = elements.into_iter().enumerate();
                 let element = numbered.find(|(_, element)| holds(element.get(), element.get()));
@@ -157,7 +166,7 @@ fn pointer(text: &str, offset: usize) -> String {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     fn session(&mut self, root: &'a RawValue, top: &Object<'a>, request: &mut SessionRequest) {
         self.known(top, &SESSION);
         request.name = top.get("name").and_then(|field| self.name(field));
@@ -197,7 +206,7 @@ impl<'a> Reader<'a> {
         let Some(entries) = self.object(field.value, "`mcpServers`", "`mcpServers`") else { return };
         let before = self.found.len();
         for entry in &entries.0 {
-            if let Some(server) = self.server(entry, &Terms::default()) {
+            if let Some(server) = self.server(entry, &ServerTerms::default()) {
                 request.servers.insert(server.name.clone(), server);
             }
         }
@@ -213,7 +222,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn owner_wish(&mut self, field: &Field<'a>) -> Option<OwnerWish> {
+    fn owner_wish(&mut self, field: &Field<'a>) -> Option<RequestedOwner> {
         let owner = self.object(field.value, &field.to_string(), "`owner`")?;
         self.known(&owner, &["pid", "connection"]);
         let hint = "write `{\"pid\": N}` or `{\"connection\": true}`, or leave it out";
@@ -223,10 +232,10 @@ impl<'a> Reader<'a> {
                 if number.is_none() {
                     self.say(pid.value.get(), format!("{pid} must be the number of a process"), hint.to_owned());
                 }
-                number.map(OwnerWish::Pid)
+                number.map(RequestedOwner::Pid)
             }
             (None, Some(connection)) => match self.boolean(connection)? {
-                true => Some(OwnerWish::Connection),
+                true => Some(RequestedOwner::Connection),
                 false => {
                     self.say(connection.value.get(), format!("{connection} can only be `true`"), hint.to_owned());
                     None
@@ -279,8 +288,8 @@ mod tests {
     fn check(text: &str, expected: &[&str]) {
         let told: Vec<String> = match session_request(text) {
             Ok(request) => request.servers.into_keys().collect(),
-            Err(Misread::NotJson(fault)) => vec![format!("not JSON: {}", fault.what)],
-            Err(Misread::Faults(faults)) => {
+            Err(RequestError::NotJson(fault)) => vec![format!("not JSON: {}", fault.what)],
+            Err(RequestError::Faults(faults)) => {
                 faults.into_iter().map(|fault| format!("{}: {}", fault.pointer, fault.what)).collect()
             }
         };
@@ -292,11 +301,11 @@ mod tests {
         let text = r#"{"name": "job 42", "owner": {"pid": 7}, "ttl": "30s", "idle": "10m", "maxAge": "1h",
             "labels": {"team": "a"}, "mcpServers": {"files": {"command": "npx", "env": {"A": "${B}"}}}}"#;
         let request = session_request(text).expect("valid");
-        assert_eq!(request.owner, Some(OwnerWish::Pid(7)));
+        assert_eq!(request.owner, Some(RequestedOwner::Pid(7)));
         assert_eq!(request.ttl, Some(Duration::from_secs(30)));
         assert_eq!((request.idle, request.max_age), (Some(Duration::from_secs(600)), Some(Duration::from_secs(3600))));
         assert_eq!(request.labels["team"], "a");
-        let crate::config::Target::Command(line) = &request.servers["files"].target else { panic!("a command") };
+        let crate::config::ServerTarget::Command(line) = &request.servers["files"].target else { panic!("a command") };
         assert_eq!(line.env["A"], "${B}", "the environment of the daemon is not the caller's");
     }
 
@@ -353,9 +362,9 @@ mod tests {
         assert_eq!(lease_request("{}"), Ok(None));
         assert_eq!(lease_request(r#"{"ttl": "5s"}"#), Ok(Some(Duration::from_secs(5))));
         assert!(
-            matches!(lease_request(r#"{"ttl": "0"}"#), Err(Misread::Faults(faults)) if faults[0].pointer == "/ttl")
+            matches!(lease_request(r#"{"ttl": "0"}"#), Err(RequestError::Faults(faults)) if faults[0].pointer == "/ttl")
         );
-        assert!(matches!(lease_request("{"), Err(Misread::NotJson(_))));
+        assert!(matches!(lease_request("{"), Err(RequestError::NotJson(_))));
     }
 
     proptest::proptest! {

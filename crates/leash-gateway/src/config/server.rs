@@ -5,33 +5,33 @@ use std::path::PathBuf;
 
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::json::{Field, Object, Reader};
+use super::json::{ConfigReader, Field, Object};
 use leash_upstream::address::{self, HttpTransport, UpstreamServer};
 
 use super::keys;
-use super::settings::{CommandLine, Server, Target};
+use super::settings::{ServerCommand, ServerSettings, ServerTarget};
 use super::single::check_name;
-use super::terms::Terms;
+use super::terms::ServerTerms;
 
 /// The spellings of `type`.
-const TYPES: [(&str, Kind); 5] = [
-    ("stdio", Kind::Stdio),
-    ("http", Kind::Http(HttpTransport::Streamable)),
-    ("streamable-http", Kind::Http(HttpTransport::Streamable)),
-    ("streamableHttp", Kind::Http(HttpTransport::Streamable)),
-    ("sse", Kind::Http(HttpTransport::Sse)),
+const TYPES: [(&str, ServerKind); 5] = [
+    ("stdio", ServerKind::Stdio),
+    ("http", ServerKind::Http(HttpTransport::Streamable)),
+    ("streamable-http", ServerKind::Http(HttpTransport::Streamable)),
+    ("streamableHttp", ServerKind::Http(HttpTransport::Streamable)),
+    ("sse", ServerKind::Http(HttpTransport::Sse)),
 ];
 
 /// The kind of a server by its `type`.
 #[derive(Clone, Copy)]
-enum Kind {
+enum ServerKind {
     Stdio,
     Http(HttpTransport),
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// Reads a server; `None` if it is switched off or has a mistake.
-    pub(super) fn server(&mut self, entry: &Field<'a>, defaults: &Terms) -> Option<Server> {
+    pub(super) fn server(&mut self, entry: &Field<'a>, defaults: &ServerTerms) -> Option<ServerSettings> {
         let place = format!("server `{}`", entry.name.escape_debug());
         if let Err((what, hint)) = check_name(&entry.name) {
             self.say(entry.key, what, hint);
@@ -54,17 +54,21 @@ impl<'a> Reader<'a> {
                     let hint = "look at `contain`, `require`, `spare`, `memory` and `pids` together";
                     self.say(at, format!("no containment is left for {place}; {why}"), hint.to_owned());
                 }
-                Some(Server { name: entry.name.clone(), policy: terms.policy, target: Target::Command(line) })
+                Some(ServerSettings {
+                    name: entry.name.clone(),
+                    policy: terms.policy,
+                    target: ServerTarget::Command(line),
+                })
             }
             (None, Some(upstream)) => {
                 self.only_for_commands(&own);
                 let mut policy = terms.policy;
-                if matches!(kind, Some(Kind::Http(HttpTransport::Sse))) {
+                if matches!(kind, Some(ServerKind::Http(HttpTransport::Sse))) {
                     self.no_revival(&own);
                     // A default for all servers does not apply to this one, which cannot be revived.
                     policy.revive = false;
                 }
-                Some(Server { name: entry.name.clone(), policy, target: Target::Url(upstream?) })
+                Some(ServerSettings { name: entry.name.clone(), policy, target: ServerTarget::Url(upstream?) })
             }
             _ => None,
         }
@@ -87,7 +91,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The terms of this server, and the fields of its own `leash`.
-    fn own_terms(&mut self, object: &Object<'a>, defaults: &Terms) -> (Terms, Object<'a>) {
+    fn own_terms(&mut self, object: &Object<'a>, defaults: &ServerTerms) -> (ServerTerms, Object<'a>) {
         let mut terms = defaults.clone();
         let Some(field) = object.get("leash") else { return (terms, Object(Vec::new())) };
         let Some(own) = self.object(field.value, &field.to_string(), &field.place) else {
@@ -101,7 +105,7 @@ impl<'a> Reader<'a> {
         (terms, own)
     }
 
-    fn kind(&mut self, field: &Field<'a>) -> Option<Kind> {
+    fn kind(&mut self, field: &Field<'a>) -> Option<ServerKind> {
         let text = self.string(field)?;
         let known = TYPES.into_iter().find(|(name, _)| *name == text).map(|(_, kind)| kind);
         if known.is_none() {
@@ -112,7 +116,7 @@ impl<'a> Reader<'a> {
         known
     }
 
-    fn command_line(&mut self, field: &Field<'a>, object: &Object<'a>) -> Option<CommandLine> {
+    fn command_line(&mut self, field: &Field<'a>, object: &Object<'a>) -> Option<ServerCommand> {
         let command = self.expanded(field);
         if command.as_ref().is_some_and(|command| command.trim().is_empty()) {
             self.say(field.value.get(), format!("{field} is empty"), None);
@@ -121,7 +125,7 @@ impl<'a> Reader<'a> {
         let args = args.iter().filter_map(|arg| self.expanded(arg)).collect();
         let env = object.get("env").map(|field| self.environment(field)).unwrap_or_default();
         let cwd = object.get("cwd").and_then(|field| self.directory(field));
-        Some(CommandLine { command: command?, args, env, cwd, ..CommandLine::default() })
+        Some(ServerCommand { command: command?, args, env, cwd, ..ServerCommand::default() })
     }
 
     fn environment(&mut self, field: &Field<'a>) -> BTreeMap<String, String> {
@@ -148,8 +152,9 @@ impl<'a> Reader<'a> {
         Some(PathBuf::from(path))
     }
 
-    fn url(&mut self, field: &Field<'a>, object: &Object<'a>, kind: Option<Kind>) -> Option<UpstreamServer> {
-        let transport = if let Some(Kind::Http(transport)) = kind { transport } else { HttpTransport::Streamable };
+    fn url(&mut self, field: &Field<'a>, object: &Object<'a>, kind: Option<ServerKind>) -> Option<UpstreamServer> {
+        let transport =
+            if let Some(ServerKind::Http(transport)) = kind { transport } else { HttpTransport::Streamable };
         let headers = object.get("headers").map(|field| self.headers(field)).unwrap_or_default();
         let url = self.expanded(field)?;
         match address::address(&url) {
@@ -183,7 +188,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports fields that contradict each other.
-    fn contradictions(&mut self, entry: &Field<'a>, object: &Object<'a>, kind: Option<Kind>) {
+    fn contradictions(&mut self, entry: &Field<'a>, object: &Object<'a>, kind: Option<ServerKind>) {
         let place = format!("server `{}`", entry.name.escape_debug());
         match (object.get("command"), object.get("url")) {
             (Some(_), Some(url)) => {
@@ -195,8 +200,8 @@ impl<'a> Reader<'a> {
             (None, None) if object.has(&["cmd", "httpUrl", "serverUrl", "endpoint"]) => return,
             (None, None) => {
                 let hint = match kind {
-                    Some(Kind::Http(_)) => "its `type` needs a `url`",
-                    Some(Kind::Stdio) => "its `type` needs a `command`",
+                    Some(ServerKind::Http(_)) => "its `type` needs a `url`",
+                    Some(ServerKind::Stdio) => "its `type` needs a `command`",
                     None => "write what starts it (`command`, `args`) or where it is (`url`)",
                 };
                 self.say(entry.key, format!("{place} has neither `command` nor `url`"), hint.to_owned());
@@ -209,7 +214,7 @@ impl<'a> Reader<'a> {
         }
         let Some(field) = object.get("type") else { return };
         match (kind, object.get("url")) {
-            (Some(Kind::Stdio), Some(_)) => {
+            (Some(ServerKind::Stdio), Some(_)) => {
                 let hint = "write \"http\" (or \"sse\" for the old transport)";
                 self.say(
                     field.value.get(),
@@ -217,7 +222,7 @@ impl<'a> Reader<'a> {
                     hint.to_owned(),
                 );
             }
-            (Some(Kind::Http(_)), None) => {
+            (Some(ServerKind::Http(_)), None) => {
                 let what = format!("{place} has a `command`, but its `type` is an HTTP type");
                 self.say(field.value.get(), what, "write \"stdio\", or leave it out".to_owned());
             }

@@ -1,16 +1,16 @@
 //! The terms of a server's sessions and trees: the keys of its own `leash` and, for all servers, of the one at top
 //! level.
 
-use super::json::{Field, Reader};
-use super::settings::{CommandLine, KeepAlive, OwnerPolicy, Policy};
+use super::json::{ConfigReader, Field};
+use super::settings::{KeepAlive, OwnerPolicy, ServerCommand, SessionPolicy};
 use leash_model::containment::{Containment, Wish};
 use leash_model::limits;
 use leash_tree::contain::{self, Situation};
 
 /// The terms read so far: the defaults, overridden by the top level, overridden by the server.
 #[derive(Clone, Default)]
-pub(super) struct Terms {
-    pub(super) policy: Policy,
+pub(super) struct ServerTerms {
+    pub(super) policy: SessionPolicy,
     contain: Option<Containment>,
     require: Option<Containment>,
     spare: Vec<String>,
@@ -18,9 +18,9 @@ pub(super) struct Terms {
     pids: Option<u64>,
 }
 
-impl Terms {
+impl ServerTerms {
     /// Copies the terms of a tree into a command line.
-    pub(super) fn govern(&self, line: &mut CommandLine) {
+    pub(super) fn govern(&self, line: &mut ServerCommand) {
         line.contain = self.contain;
         line.require = self.require;
         line.spare.clone_from(&self.spare);
@@ -43,9 +43,9 @@ impl Terms {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// Reads a field into the terms. Returns false if it is not one of theirs.
-    pub(super) fn term(&mut self, field: &Field<'a>, terms: &mut Terms) -> bool {
+    pub(super) fn term(&mut self, field: &Field<'a>, terms: &mut ServerTerms) -> bool {
         let policy = &mut terms.policy;
         match field.name.as_str() {
             "idle" => set(&mut policy.idle, self.span_or_never(field)),

@@ -12,8 +12,8 @@ use super::jobs::Jobs;
 use super::problem::Problem;
 use super::view::OwnerView;
 use super::{look, respond_json};
-use crate::config::{self, OwnerWish, SessionRequest, Settings, Target, session_request};
-use crate::control::job_machine::Terms;
+use crate::config::{self, RequestedOwner, ServerTarget, SessionRequest, Settings, session_request};
+use crate::control::job_machine::JobLimits;
 use crate::respond::Answer;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
@@ -55,7 +55,7 @@ pub(super) async fn create(jobs: &Rc<Jobs>, headers: &HeaderMap, body: &str) -> 
         return Err(Problem::draining());
     }
     let request = session_request(body).map_err(Problem::misread)?;
-    let connection = request.owner == Some(OwnerWish::Connection);
+    let connection = request.owner == Some(RequestedOwner::Connection);
     // A request without `Accept` accepts everything.
     if connection && headers.contains_key(ACCEPT) && !headers::accepts(headers, &["text/event-stream"]) {
         return Err(Problem::not_acceptable());
@@ -88,7 +88,7 @@ pub(super) async fn create(jobs: &Rc<Jobs>, headers: &HeaderMap, body: &str) -> 
 
 /// The process that is to own the job.
 fn owner(request: &SessionRequest) -> Result<Option<Held>, Problem> {
-    let Some(OwnerWish::Pid(pid)) = request.owner else { return Ok(None) };
+    let Some(RequestedOwner::Pid(pid)) = request.owner else { return Ok(None) };
     let held = Proc::own().ok().and_then(|proc| Held::open(&proc, pid)).filter(|held| !held.stat.dead());
     let missing = || {
         let hint = "give the pid of a running process, as this daemon sees it";
@@ -99,18 +99,18 @@ fn owner(request: &SessionRequest) -> Result<Option<Held>, Problem> {
 
 /// True if the limit of sessions allows its trees.
 fn has_room(jobs: &Jobs, request: &SessionRequest) -> bool {
-    let trees = request.servers.values().filter(|server| matches!(server.target, Target::Command(_))).count();
+    let trees = request.servers.values().filter(|server| matches!(server.target, ServerTarget::Command(_))).count();
     let most = jobs.gateway.settings().max_sessions;
     jobs.gateway.count() + jobs.warm() + trees <= most && jobs.list().len() < most
 }
 
 fn begin(jobs: &Rc<Jobs>, request: SessionRequest, owner: Option<&Held>) -> Result<Rc<Job>, Problem> {
     let shown = match request.owner {
-        Some(OwnerWish::Pid(pid)) => OwnerView::Pid { pid },
-        Some(OwnerWish::Connection) => OwnerView::Connection,
+        Some(RequestedOwner::Pid(pid)) => OwnerView::Pid { pid },
+        Some(RequestedOwner::Connection) => OwnerView::Connection,
         None => OwnerView::None,
     };
-    let terms = Terms { ttl: request.ttl, idle: request.idle, max_age: request.max_age };
+    let terms = JobLimits { ttl: request.ttl, idle: request.idle, max_age: request.max_age };
     let plan = Plan { name: request.name, labels: request.labels, owner: shown, terms, servers: request.servers };
     let job = Job::new(jobs, plan);
     if let Some(owner) = owner {
@@ -130,7 +130,7 @@ fn begin(jobs: &Rc<Jobs>, request: SessionRequest, owner: Option<&Held>) -> Resu
 async fn start(jobs: &Rc<Jobs>, job: &Rc<Job>) -> Result<(), Problem> {
     let (sender, mut results) = mpsc::unbounded_channel();
     for server in job.servers.values() {
-        if matches!(server.settings().target, Target::Command(_)) {
+        if matches!(server.settings().target, ServerTarget::Command(_)) {
             stdio::expect_warm(server);
         }
         // Each start has its own task, which continues even if this request is dropped, so that every started server is
@@ -169,8 +169,8 @@ fn never_began(job: &Job, why: &Reason) -> Problem {
 
 async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), String> {
     match &server.settings().target {
-        Target::Command(_) => stdio::warm(gateway, server).await,
-        Target::Url(upstream) => tokio::select! {
+        ServerTarget::Command(_) => stdio::warm(gateway, server).await,
+        ServerTarget::Url(upstream) => tokio::select! {
             reached = gateway.client.reach(&upstream.url) => reached.map_err(|error| error.to_string()),
             () = server.stop.signal().given() => Err("the session was ended before the server was reached".to_owned()),
         },
@@ -180,7 +180,7 @@ async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), Str
 /// The hint for a program that cannot be started.
 fn hint(server: &Server) -> Option<String> {
     let settings = server.settings();
-    let servers = BTreeMap::from([(settings.name.clone(), config::Server::clone(&settings))]);
+    let servers = BTreeMap::from([(settings.name.clone(), config::ServerSettings::clone(&settings))]);
     let settings = Settings { servers, ..Settings::default() };
     let path = std::env::var_os("PATH");
     config::check_commands(&settings, path.as_deref()).into_iter().next()?.hint

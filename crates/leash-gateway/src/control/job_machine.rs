@@ -17,7 +17,7 @@ use leash_model::receipt::Reason;
 
 /// The time limits of a job. Without any of them it lives until a request ends it, or its owner is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct JobLimits {
     /// It ends if its lease was not renewed for this long, even with requests in flight: the client that should renew
     /// it is gone.
     pub(super) ttl: Option<Duration>,
@@ -89,9 +89,9 @@ pub(super) enum Effect {
 
 /// A job's state, and the facts that decide when it ends.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub(super) struct JobLife {
     state: State,
-    terms: Terms,
+    terms: JobLimits,
     born: Moment,
     /// The end of the lease, once the lease has begun.
     lease_until: Option<Moment>,
@@ -100,11 +100,11 @@ pub(super) struct Life {
     uses: u32,
 }
 
-impl Life {
+impl JobLife {
     /// A job whose servers are about to be started. Its lease begins when they run, because no client can renew it
     /// before.
-    pub(super) fn begin(now: Moment, terms: Terms) -> Life {
-        Life { state: State::Starting, terms, born: now, lease_until: None, quiet_since: now, uses: 0 }
+    pub(super) fn begin(now: Moment, terms: JobLimits) -> JobLife {
+        JobLife { state: State::Starting, terms, born: now, lease_until: None, quiet_since: now, uses: 0 }
     }
 
     /// The current state.
@@ -113,7 +113,7 @@ impl Life {
     }
 
     /// The current time limits.
-    pub(super) fn terms(&self) -> &Terms {
+    pub(super) fn terms(&self) -> &JobLimits {
         &self.terms
     }
 

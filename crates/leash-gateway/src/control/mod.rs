@@ -1,6 +1,6 @@
 //! Sessions as an API: `POST /v1/sessions` and the other routes, on the control socket. In code a session of this API
-//! is a *job*, because [`crate::state::session::Session`] is one client's MCP session; a job has servers, and those have such
-//! sessions.
+//! is a *job*, because [`crate::state::session::ClientSession`] is one client's MCP session; a job has servers, and
+//! those have such sessions.
 //!
 //! The modules in the order in which they handle a request: this file (performs the operation), `routes` (the table of
 //! all operations), `create`, then `jobs` and `job` (which live longer than a request). `look` makes the views of jobs,
@@ -41,10 +41,10 @@ use leash_tree::blocking;
 use leash_tree::ledger::receipts;
 pub(super) use problem::Problem;
 use query::Query;
-use routes::{Act, Found, Route};
+use routes::{Operation, Route, Routing};
 use view::{AbortedView, ReceiptsView, SessionView, SessionsView, VersionView};
 
-pub(crate) use calls::{To, serve};
+pub(crate) use calls::{CallTarget, serve};
 pub(crate) use job::Job;
 pub(crate) use jobs::Jobs;
 
@@ -63,9 +63,9 @@ pub(crate) async fn answer(jobs: Rc<Jobs>, request: Request<Incoming>) -> Answer
 async fn asked(jobs: &Rc<Jobs>, request: Request<Incoming>) -> Result<Answer, Problem> {
     let (head, body) = request.into_parts();
     let (route, id) = match routes::find(head.method.as_str(), head.uri.path()) {
-        Found::Route(route, id) => (route, id),
-        Found::Other(methods) => return Err(Problem::method(methods)),
-        Found::Nothing => return Err(Problem::no_such_path(head.uri.path())),
+        Routing::Route(route, id) => (route, id),
+        Routing::Other(methods) => return Err(Problem::method(methods)),
+        Routing::Nothing => return Err(Problem::no_such_path(head.uri.path())),
     };
     let query = Query::read(route.query, head.uri.query().unwrap_or_default()).map_err(Problem::invalid)?;
     let body = if route.body.is_some() { read_body(&head.headers, body).await? } else { String::new() };
@@ -79,19 +79,19 @@ async fn act(
     (headers, body): (&HeaderMap, &str),
 ) -> Result<Answer, Problem> {
     match route.act {
-        Act::Create => create::create(jobs, headers, body).await,
-        Act::List => list(jobs, query).await,
-        Act::EndAll => Ok(end_all(jobs, query).await),
-        Act::Show => show(jobs, id).await,
-        Act::End => end(jobs, id, query).await,
-        Act::Renew => renew(jobs, id, body).await,
-        Act::Abort => {
+        Operation::Create => create::create(jobs, headers, body).await,
+        Operation::List => list(jobs, query).await,
+        Operation::EndAll => Ok(end_all(jobs, query).await),
+        Operation::Show => show(jobs, id).await,
+        Operation::End => end(jobs, id, query).await,
+        Operation::Renew => renew(jobs, id, body).await,
+        Operation::Abort => {
             let job = living(jobs, id).await?;
             Ok(respond_json(StatusCode::OK, &AbortedView { aborted: job.abort() }))
         }
-        Act::Events => listen(jobs, query).await,
-        Act::Document => Ok(respond_json(StatusCode::OK, &openapi::document())),
-        Act::Version => {
+        Operation::Events => listen(jobs, query).await,
+        Operation::Document => Ok(respond_json(StatusCode::OK, &openapi::document())),
+        Operation::Version => {
             let version = env!("CARGO_PKG_VERSION").to_owned();
             Ok(respond_json(StatusCode::OK, &VersionView { version, pid: std::process::id(), api: API }))
         }

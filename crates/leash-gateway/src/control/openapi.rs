@@ -4,7 +4,7 @@ use schemars::SchemaGenerator;
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::routes::{Is, Parameter, ROUTES, Reply, Route};
+use super::routes::{Parameter, ParameterType, ROUTES, Route, RouteResponse};
 
 /// The document.
 pub(super) fn document() -> Value {
@@ -61,14 +61,14 @@ fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
 
 fn parameter(parameter: &Parameter) -> Value {
     let schema = match parameter.is {
-        Is::Boolean => json!({"type": "boolean"}),
-        Is::Text => json!({"type": "string"}),
-        Is::Texts => json!({"type": "array", "items": {"type": "string"}}),
+        ParameterType::Boolean => json!({"type": "boolean"}),
+        ParameterType::Text => json!({"type": "string"}),
+        ParameterType::Texts => json!({"type": "array", "items": {"type": "string"}}),
     };
     json!({"name": parameter.name, "in": "query", "description": parameter.about, "schema": schema})
 }
 
-fn responses(answers: &[Reply], generator: &mut SchemaGenerator) -> Value {
+fn responses(answers: &[RouteResponse], generator: &mut SchemaGenerator) -> Value {
     let mut responses = Map::new();
     for answer in answers {
         let mut content = json!({});

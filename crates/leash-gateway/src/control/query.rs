@@ -1,7 +1,7 @@
 //! The query of a request.
 
 use super::problem::Mistake;
-use super::routes::{Is, Parameter};
+use super::routes::{Parameter, ParameterType};
 
 /// The parameters that were given, in their order.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -49,9 +49,13 @@ fn check(known: &[Parameter], query: &Query, name: &str, value: &str) -> Result<
         return Err(format!("unknown parameter `{}`; known here: {known}", name.escape_debug()));
     };
     match parameter.is {
-        Is::Boolean if !matches!(value, "true" | "false") => Err(format!("`{name}` must be `true` or `false`")),
-        Is::Texts if !value.contains('=') => Err(format!("`{name}` must be `NAME=VALUE`")),
-        Is::Boolean | Is::Text if query.text(name).is_some() => Err(format!("`{name}` is given twice")),
+        ParameterType::Boolean if !matches!(value, "true" | "false") => {
+            Err(format!("`{name}` must be `true` or `false`"))
+        }
+        ParameterType::Texts if !value.contains('=') => Err(format!("`{name}` must be `NAME=VALUE`")),
+        ParameterType::Boolean | ParameterType::Text if query.text(name).is_some() => {
+            Err(format!("`{name}` is given twice"))
+        }
         _ => Ok(()),
     }
 }
@@ -87,9 +91,9 @@ mod tests {
     use proptest::prelude::*;
 
     const KNOWN: [Parameter; 3] = [
-        Parameter { name: "wait", is: Is::Boolean, about: "" },
-        Parameter { name: "session", is: Is::Text, about: "" },
-        Parameter { name: "label", is: Is::Texts, about: "" },
+        Parameter { name: "wait", is: ParameterType::Boolean, about: "" },
+        Parameter { name: "session", is: ParameterType::Text, about: "" },
+        Parameter { name: "label", is: ParameterType::Texts, about: "" },
     ];
 
     #[test]

@@ -8,7 +8,7 @@ use leash_model::receipt::Receipt;
 
 /// The operation of a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Act {
+pub(super) enum Operation {
     Create,
     List,
     EndAll,
@@ -26,7 +26,7 @@ pub(super) struct Route {
     pub(super) method: &'static str,
     /// The path, with `{id}` in place of an id.
     pub(super) path: &'static str,
-    pub(super) act: Act,
+    pub(super) act: Operation,
     /// Its name in generated clients.
     pub(super) name: &'static str,
     pub(super) summary: &'static str,
@@ -34,19 +34,19 @@ pub(super) struct Route {
     pub(super) contract: &'static str,
     pub(super) query: &'static [Parameter],
     pub(super) body: Option<Shape>,
-    pub(super) answers: &'static [Reply],
+    pub(super) answers: &'static [RouteResponse],
 }
 
 /// A parameter of the query.
 pub(super) struct Parameter {
     pub(super) name: &'static str,
-    pub(super) is: Is,
+    pub(super) is: ParameterType,
     pub(super) about: &'static str,
 }
 
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Is {
+pub(super) enum ParameterType {
     Boolean,
     Text,
     /// A text that may be given several times.
@@ -54,7 +54,7 @@ pub(super) enum Is {
 }
 
 /// A possible response.
-pub(super) struct Reply {
+pub(super) struct RouteResponse {
     pub(super) status: u16,
     pub(super) about: &'static str,
     pub(super) kind: &'static str,
@@ -68,32 +68,35 @@ fn shape<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
     generator.subschema_for::<T>()
 }
 
-const fn json<T: JsonSchema>(status: u16, about: &'static str) -> Reply {
-    Reply { status, about, kind: "application/json", shape: Some(shape::<T>) }
+const fn json<T: JsonSchema>(status: u16, about: &'static str) -> RouteResponse {
+    RouteResponse { status, about, kind: "application/json", shape: Some(shape::<T>) }
 }
 
-const fn problem(status: u16, about: &'static str) -> Reply {
-    Reply { status, about, kind: "application/problem+json", shape: Some(shape::<Problem>) }
+const fn problem(status: u16, about: &'static str) -> RouteResponse {
+    RouteResponse { status, about, kind: "application/problem+json", shape: Some(shape::<Problem>) }
 }
 
-const fn events(status: u16, about: &'static str) -> Reply {
-    Reply { status, about, kind: "text/event-stream", shape: Some(shape::<EventView>) }
+const fn events(status: u16, about: &'static str) -> RouteResponse {
+    RouteResponse { status, about, kind: "text/event-stream", shape: Some(shape::<EventView>) }
 }
 
-const UNKNOWN: Reply = problem(404, "`no-such-session`");
+const UNKNOWN: RouteResponse = problem(404, "`no-such-session`");
 
-const WAIT: Parameter =
-    Parameter { name: "wait", is: Is::Boolean, about: "`false`: the answer comes at once, and the end goes on." };
+const WAIT: Parameter = Parameter {
+    name: "wait",
+    is: ParameterType::Boolean,
+    about: "`false`: the answer comes at once, and the end goes on.",
+};
 
 const FORCE: Parameter =
-    Parameter { name: "force", is: Is::Boolean, about: "`true`: no grace, processes are killed at once." };
+    Parameter { name: "force", is: ParameterType::Boolean, about: "`true`: no grace, processes are killed at once." };
 
 /// All routes.
 pub(super) const ROUTES: [Route; 10] = [
     Route {
         method: "POST",
         path: "/v1/sessions",
-        act: Act::Create,
+        act: Operation::Create,
         name: "createSession",
         summary: "Begin a session",
         contract: "When it returns with 201, every stdio server runs and every HTTP server has accepted a connection. When it \
@@ -115,13 +118,13 @@ pub(super) const ROUTES: [Route; 10] = [
     Route {
         method: "GET",
         path: "/v1/sessions",
-        act: Act::List,
+        act: Operation::List,
         name: "listSessions",
         summary: "All sessions",
         contract: "Those that are starting, live or ending, in the order in which they began.",
         query: &[
-            Parameter { name: "all", is: Is::Boolean, about: "`true`: also the last 100 that have ended." },
-            Parameter { name: "label", is: Is::Texts, about: "`NAME=VALUE`: only those with this label." },
+            Parameter { name: "all", is: ParameterType::Boolean, about: "`true`: also the last 100 that have ended." },
+            Parameter { name: "label", is: ParameterType::Texts, about: "`NAME=VALUE`: only those with this label." },
         ],
         body: None,
         answers: &[json::<SessionsView>(200, "The sessions"), problem(400, "`invalid-request`")],
@@ -129,7 +132,7 @@ pub(super) const ROUTES: [Route; 10] = [
     Route {
         method: "DELETE",
         path: "/v1/sessions",
-        act: Act::EndAll,
+        act: Operation::EndAll,
         name: "endSessions",
         summary: "End all sessions",
         contract: "As for one: all end at the same time, and when it returns with 200 nothing is left of any, or what is left is \
@@ -145,7 +148,7 @@ pub(super) const ROUTES: [Route; 10] = [
     Route {
         method: "GET",
         path: "/v1/sessions/{id}",
-        act: Act::Show,
+        act: Operation::Show,
         name: "getSession",
         summary: "One session",
         contract: "Also one that has ended, as long as its receipt is kept.",
@@ -156,7 +159,7 @@ pub(super) const ROUTES: [Route; 10] = [
     Route {
         method: "DELETE",
         path: "/v1/sessions/{id}",
-        act: Act::End,
+        act: Operation::End,
         name: "endSession",
         summary: "End a session",
         contract: "When it returns with 200, every process of the session is proved to be gone and every session at a server \
@@ -175,7 +178,7 @@ pub(super) const ROUTES: [Route; 10] = [
     Route {
         method: "PUT",
         path: "/v1/sessions/{id}/lease",
-        act: Act::Renew,
+        act: Operation::Renew,
         name: "renewSession",
         summary: "Renew a lease",
         contract: "When it returns with 200, the session lives for at least its ttl from now, unless something else ends it.",
@@ -193,7 +196,7 @@ pub(super) const ROUTES: [Route; 10] = [
     Route {
         method: "POST",
         path: "/v1/sessions/{id}/abort",
-        act: Act::Abort,
+        act: Operation::Abort,
         name: "abortSession",
         summary: "Cancel the requests in flight",
         contract: "When it returns, every request that was in flight is cancelled: its client gets the error -32000 `aborted`, or its \
@@ -206,30 +209,34 @@ pub(super) const ROUTES: [Route; 10] = [
     Route {
         method: "GET",
         path: "/v1/events",
-        act: Act::Events,
+        act: Operation::Events,
         name: "listen",
         summary: "Events of sessions",
         contract: "Events from now on: `started`, `owner-lost`, `ending` and `ended` with the receipt. A comment comes at once, \
                    and then every 15 s. A reader that leaves 256 events unread is cut off, and its last event is `lost`.",
-        query: &[Parameter { name: "session", is: Is::Text, about: "Only of this one; the stream ends with it." }],
+        query: &[Parameter {
+            name: "session",
+            is: ParameterType::Text,
+            about: "Only of this one; the stream ends with it.",
+        }],
         body: None,
         answers: &[events(200, "The events"), problem(400, "`invalid-request`"), UNKNOWN],
     },
     Route {
         method: "GET",
         path: "/v1/openapi.json",
-        act: Act::Document,
+        act: Operation::Document,
         name: "getOpenapi",
         summary: "This document",
         contract: "It is made from the code that answers.",
         query: &[],
         body: None,
-        answers: &[Reply { status: 200, about: "This document", kind: "application/json", shape: None }],
+        answers: &[RouteResponse { status: 200, about: "This document", kind: "application/json", shape: None }],
     },
     Route {
         method: "GET",
         path: "/v1/version",
-        act: Act::Version,
+        act: Operation::Version,
         name: "getVersion",
         summary: "Version of the daemon",
         contract: "Also a way to check that a daemon is running.",
@@ -240,7 +247,7 @@ pub(super) const ROUTES: [Route; 10] = [
 ];
 
 /// The result of routing a request.
-pub(super) enum Found<'p> {
+pub(super) enum Routing<'p> {
     /// This route, with the id in the path.
     Route(&'static Route, &'p str),
     /// The path has only these methods.
@@ -250,13 +257,13 @@ pub(super) enum Found<'p> {
 }
 
 /// Finds the route of a request.
-pub(super) fn find<'p>(method: &str, path: &'p str) -> Found<'p> {
+pub(super) fn find<'p>(method: &str, path: &'p str) -> Routing<'p> {
     let here = || ROUTES.iter().filter_map(|route| Some((route, matches(route.path, path)?)));
     if let Some((route, id)) = here().find(|(route, _)| route.method == method) {
-        return Found::Route(route, id);
+        return Routing::Route(route, id);
     }
     let methods: Vec<&str> = here().map(|(route, _)| route.method).collect();
-    if methods.is_empty() { Found::Nothing } else { Found::Other(methods.join(", ")) }
+    if methods.is_empty() { Routing::Nothing } else { Routing::Other(methods.join(", ")) }
 }
 
 /// The id in a path, empty if the pattern has none; `None` if the path does not match.
@@ -278,9 +285,9 @@ mod tests {
 
     fn check(method: &str, path: &str, expected: &str) {
         let found = match find(method, path) {
-            Found::Route(route, id) => format!("{} {id}", route.name),
-            Found::Other(methods) => methods,
-            Found::Nothing => "nothing".to_owned(),
+            Routing::Route(route, id) => format!("{} {id}", route.name),
+            Routing::Other(methods) => methods,
+            Routing::Nothing => "nothing".to_owned(),
         };
         assert_eq!(found, expected, "{method} {path}");
     }

@@ -1,7 +1,6 @@
 //! Streams for the server's own messages. leash adds comments while the server is silent, and pings that show if the
 //! client is still there.
 
-use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -13,97 +12,55 @@ use hyper::body::{Body as HttpBody, Frame, Incoming};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::holding;
-use super::stream::{Boundary, Cut, Until, passed};
-use crate::keep_alive::{self, Due, Known};
+use super::stream::{Boundary, CutOff, ResponseLimit, passed};
+use crate::keep_alive::{self, PingAction};
 use crate::metrics::Counters;
-use crate::state::session::Session;
+use crate::state::session::ClientSession;
 use leash_model::limits;
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::{Envelope, EnvelopeKind};
 use leash_protocol::sse;
 use leash_upstream::body::BodyError;
 
-/// The prefix of the ids of leash's own pings, as JSON. No client and no server sends requests with such an id.
-const PING: &str = "\"leash-ping-";
-
-/// True if an envelope answers one of leash's own pings.
-pub(super) fn is_answer_to_ping(envelope: &Envelope<'_>) -> bool {
-    envelope.kind == EnvelopeKind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PING))
-}
-
-/// The state of a session's pings.
-#[derive(Debug, Default)]
-pub(super) struct Pings {
-    sent: Cell<u64>,
-    /// Pings in a row that the client has not answered.
-    unanswered: Cell<u32>,
-    /// The client has answered a ping before.
-    answers: Cell<bool>,
-    /// One of the session's streams sends the pings.
-    taken: Cell<bool>,
-}
-
-impl Pings {
-    /// Records that the client sent something.
-    pub(super) fn heard(&self) {
-        self.unanswered.set(0);
-    }
-
-    /// Records that the client answered a ping.
-    pub(super) fn answered(&self) {
-        self.heard();
-        self.answers.set(true);
-    }
-
-    /// The facts about the client that `keep_alive` needs.
-    fn known(&self, owned: bool) -> Known {
-        Known { unanswered: self.unanswered.get(), answers: self.answers.get(), owned }
-    }
-
-    /// Returns the next ping as an event and counts it.
-    fn next(&self, session: &Session) -> Bytes {
-        self.unanswered.set(self.unanswered.get() + 1);
-        self.sent.set(self.sent.get() + 1);
-        let ping = format!(r#"{{"jsonrpc":"2.0","id":{PING}{}-{}","method":"ping"}}"#, session.id, self.sent.get());
-        let mut event = Vec::new();
-        // Without an event id, because a client cannot resume from a ping.
-        sse::encode(&mut event, None, None, ping.as_bytes());
-        event.into()
-    }
-}
-
 /// A stream that a client listens to.
-pub(super) struct Listening<B = Incoming> {
+pub(super) struct ListenBody<B = Incoming> {
     body: B,
     counters: Rc<Counters>,
-    cut: Cut,
+    cut: CutOff,
     boundary: Boundary,
     /// The time of the last byte sent.
     active: Instant,
     quiet: Pin<Box<Sleep>>,
-    pinging: Option<Pinging>,
+    pinging: Option<PingTimer>,
 }
 
 /// The timer of the one stream that sends the session's pings.
-struct Pinging {
-    session: Rc<Session>,
+struct PingTimer {
+    session: Rc<ClientSession>,
     every: Duration,
     due: Pin<Box<Sleep>>,
 }
 
-impl<B> Listening<B> {
-    pub(super) fn new(body: B, counters: Rc<Counters>, until: Until) -> Listening<B> {
+impl<B> ListenBody<B> {
+    pub(super) fn new(body: B, counters: Rc<Counters>, until: ResponseLimit) -> ListenBody<B> {
         let now = Instant::now();
         let pinging = match &until {
-            Until::Session(flight) => Pinging::claim(&flight.session),
-            Until::End | Until::Stopping(_) => None,
+            ResponseLimit::Session(flight) => PingTimer::claim(&flight.session),
+            ResponseLimit::End | ResponseLimit::Stopping(_) => None,
         };
         let quiet = Box::pin(sleep_until(now + limits::STREAM_QUIET));
-        Listening { body, counters, cut: Cut::new(until), boundary: Boundary::default(), active: now, quiet, pinging }
+        ListenBody {
+            body,
+            counters,
+            cut: CutOff::new(until),
+            boundary: Boundary::default(),
+            active: now,
+            quiet,
+            pinging,
+        }
     }
 
     /// Takes note of bytes that were sent before the stream.
-    pub(super) fn after(mut self, bytes: &[u8]) -> Listening<B> {
+    pub(super) fn after(mut self, bytes: &[u8]) -> ListenBody<B> {
         self.boundary.pass(bytes);
         self
     }
@@ -130,18 +87,18 @@ impl<B> Listening<B> {
     }
 }
 
-impl Pinging {
+impl PingTimer {
     /// Claims the pings for this stream. `None` if the policy has no pings or another stream of the session sends them.
-    fn claim(session: &Rc<Session>) -> Option<Pinging> {
+    fn claim(session: &Rc<ClientSession>) -> Option<PingTimer> {
         let policy = &session.server.settings().policy;
         let every = policy.keep_alive.pause()?;
         let upstream = holding::of(session)?;
-        if upstream.pings.taken.replace(true) {
+        if upstream.has_ping_timer.replace(true) {
             return None;
         }
-        upstream.pings.heard();
+        upstream.pings.client_is_alive();
         let due = Box::pin(sleep_until(Instant::now() + every));
-        Some(Pinging { session: Rc::clone(session), every, due })
+        Some(PingTimer { session: Rc::clone(session), every, due })
     }
 
     /// Returns the next ping. `Ready(None)` closes the stream because the client is silent.
@@ -150,12 +107,17 @@ impl Pinging {
             self.due.as_mut().reset(Instant::now() + self.every);
             let Some(upstream) = holding::of(&self.session).filter(|_| boundary.reached()) else { continue };
             let policy = &self.session.server.settings().policy;
-            let known = upstream.pings.known(self.session.is_owned());
-            match keep_alive::due(policy.keep_alive, policy.keep_alive_failures, known) {
-                Due::Ask => return Poll::Ready(Some(upstream.pings.next(&self.session))),
-                Due::Nothing => {}
-                Due::CloseStream => return Poll::Ready(None),
-                Due::EndSession => {
+            let facts = upstream.pings.facts(self.session.is_owned());
+            match keep_alive::due(policy.keep_alive, policy.keep_alive_failures, facts) {
+                PingAction::Ask => {
+                    let mut event = Vec::new();
+                    // Without an event id, because a client cannot resume from a ping.
+                    sse::encode(&mut event, None, None, &upstream.pings.next(&self.session.id));
+                    return Poll::Ready(Some(event.into()));
+                }
+                PingAction::Nothing => {}
+                PingAction::CloseStream => return Poll::Ready(None),
+                PingAction::EndSession => {
                     self.session.end(Reason::ClientSilent);
                     return Poll::Ready(None);
                 }
@@ -165,15 +127,15 @@ impl Pinging {
     }
 }
 
-impl Drop for Pinging {
+impl Drop for PingTimer {
     fn drop(&mut self) {
         if let Some(upstream) = holding::of(&self.session) {
-            upstream.pings.taken.set(false);
+            upstream.has_ping_timer.set(false);
         }
     }
 }
 
-impl<B> HttpBody for Listening<B>
+impl<B> HttpBody for ListenBody<B>
 where
     B: HttpBody<Data = Bytes> + Unpin,
     B::Error: Into<BodyError>,

@@ -18,11 +18,10 @@ mod log;
 mod modern;
 mod open;
 mod output;
-mod ping;
 mod post;
 mod reader;
-mod sleeper;
 mod switch;
+mod waiting_task;
 mod warm;
 mod window;
 
@@ -35,7 +34,7 @@ use crate::call::Call;
 use crate::state::backend::SharedTrees;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use crate::state::session::{self, Session};
+use crate::state::session::{self, ClientSession};
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{EnvelopeKind, Message};
 use leash_protocol::era::{self, Era};
@@ -43,7 +42,7 @@ use leash_protocol::headers;
 
 use bridge::Bridge;
 use modern::ModernTrees;
-use warm::Warm;
+use warm::WarmTree;
 pub(crate) use warm::{end_warm, expect_warm, has_warm, warm};
 
 /// Answers a request for a server that is a program.
@@ -101,7 +100,7 @@ async fn delete(server: &Rc<Server>, call: &Call) -> Result<Answer, Answer> {
 
 /// The session that a GET or DELETE is for. If it names no known session but a modern version, the answer is that of
 /// the modern era, which has no sessions: method not allowed.
-fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
+fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<ClientSession>, Answer> {
     let found = token(call).map(|token| session::find(server, token, call));
     match found {
         Some(Ok(session)) => Ok(session),
@@ -133,7 +132,7 @@ pub(crate) struct Trees {
     /// Trees for requests of the modern era, which has no sessions.
     modern: ModernTrees,
     /// A tree that waits for the first client of a job.
-    warm: Warm,
+    warm: WarmTree,
 }
 
 impl SharedTrees for Trees {

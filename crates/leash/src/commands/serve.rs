@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use leash_gateway::config::{
-    self, CommandLine, Here, KeepAlive, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target,
+    self, ConfigMistake, ConfigMistakes, KeepAlive, LocalUsers, OwnerPolicy, ReadContext, Secret, ServerCommand,
+    ServerTarget, SessionPolicy, Settings,
 };
-use leash_gateway::{ControlError, ControlListen, ControlSocket, ServeError, Serving, Source, Starter};
+use leash_gateway::{ConfigSource, ControlError, ControlListen, ControlSocket, GatewayInputs, ServeError, Starter};
 use leash_tree::tree::supervisor::FirstLook;
 use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::notice::Notice;
@@ -39,8 +40,8 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         // the process already leads a group, so it is separate.
         let _ = rustix::process::setsid();
     }
-    let source = file.map(|file| Source { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
-    let serving = Serving {
+    let source = file.map(|file| ConfigSource { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
+    let serving = GatewayInputs {
         settings,
         places: places::places(),
         source,
@@ -64,12 +65,12 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
 
 /// The reason why nothing is served.
 enum Refused {
-    Mistakes(Mistakes),
+    Mistakes(ConfigMistakes),
     Text(String, String),
 }
 
-impl From<Mistakes> for Refused {
-    fn from(mistakes: Mistakes) -> Refused {
+impl From<ConfigMistakes> for Refused {
+    fn from(mistakes: ConfigMistakes) -> Refused {
         Refused::Mistakes(mistakes)
     }
 }
@@ -115,7 +116,7 @@ fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
 }
 
 /// The settings of the control API.
-fn control(args: &Control, first: FirstLook) -> Result<leash_gateway::Control, Refused> {
+fn control(args: &Control, first: FirstLook) -> Result<leash_gateway::ControlSettings, Refused> {
     let socket = match &args.socket {
         Some(path) => ControlSocket::At(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
         None if args.no_control => ControlSocket::None,
@@ -131,7 +132,7 @@ fn control(args: &Control, first: FirstLook) -> Result<leash_gateway::Control, R
     });
     let starter = |first| args.starter.map_or_else(|| Starter::parent(first), Starter::process);
     let on_demand = args.on_demand.then(|| starter(first));
-    Ok(leash_gateway::Control { socket, listen: listen.transpose()?, on_demand })
+    Ok(leash_gateway::ControlSettings { socket, listen: listen.transpose()?, on_demand })
 }
 
 /// The token in a variable.
@@ -164,7 +165,7 @@ fn read(args: &Serve, file: &Path) -> Result<Settings, Refused> {
         Refused::Text(text, "name another file with --config".to_owned())
     })?;
     let path = env::var_os("PATH");
-    let here = Here { path: path.as_deref(), overridden: args.listen.is_some() || args.token_env.is_some() };
+    let here = ReadContext { path: path.as_deref(), overridden: args.listen.is_some() || args.token_env.is_some() };
     Ok(config::read_here(&text, &file.display().to_string(), &|name| env::var(name).ok(), here)?)
 }
 
@@ -183,17 +184,19 @@ fn reread(args: &Serve, file: &Path) -> Result<Settings, String> {
 
 fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
     let target = match (&args.url, args.command.split_first()) {
-        (Some(url), _) => Target::Url(upstream(url, args)?),
-        (None, Some((command, rest))) => {
-            Target::Command(CommandLine { command: command.clone(), args: rest.to_vec(), ..CommandLine::default() })
-        }
+        (Some(url), _) => ServerTarget::Url(upstream(url, args)?),
+        (None, Some((command, rest))) => ServerTarget::Command(ServerCommand {
+            command: command.clone(),
+            args: rest.to_vec(),
+            ..ServerCommand::default()
+        }),
         (None, None) => {
             let hint = "leash serve --name NAME -- COMMAND, or leash serve --name NAME --url URL";
             return Err(Refused::Text("--name needs a server".to_owned(), hint.to_owned()));
         }
     };
-    let defaults = Policy::default();
-    let policy = Policy {
+    let defaults = SessionPolicy::default();
+    let policy = SessionPolicy {
         idle: args.idle.map_or(defaults.idle, |limit| limit.0),
         max_age: args.max_age,
         max_sessions: args.max_sessions,
@@ -207,7 +210,7 @@ fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
         ..defaults
     };
     let mut settings = config::single(name, target, policy)?;
-    Mistakes::none(config::check_commands(&settings, env::var_os("PATH").as_deref()))?;
+    ConfigMistakes::none(config::check_commands(&settings, env::var_os("PATH").as_deref()))?;
     settings.max_sessions = args.max_sessions.unwrap_or(settings.max_sessions);
     settings.max_sessions_per_client = args.max_sessions_per_client;
     Ok(settings)
@@ -229,11 +232,11 @@ fn upstream(url: &str, args: &Single) -> Result<address::UpstreamServer, Refused
 }
 
 /// Prints every mistake with its place, and the hints.
-fn report(printer: Printer, mistakes: &Mistakes) -> u8 {
+fn report(printer: Printer, mistakes: &ConfigMistakes) -> u8 {
     let count = mistakes.all().len();
     let plural = if count == 1 { "mistake" } else { "mistakes" };
     printer.error_text(format!("{count} {plural} in the configuration; nothing was started"), None);
-    for mistake @ Mistake { hint, .. } in mistakes.all() {
+    for mistake @ ConfigMistake { hint, .. } in mistakes.all() {
         printer.note(mistake);
         if let Some(hint) = hint {
             printer.note(format!("  hint: {hint}"));

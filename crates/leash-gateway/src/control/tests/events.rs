@@ -135,7 +135,7 @@ fn a_reader_that_does_not_read_is_cut_off() {
         let bus = &rig.jobs.bus;
         let mut body = Box::pin(bus.listen(None));
         for _ in 0..leash_model::limits::EVENT_QUEUE + 50 {
-            bus.tell("x", super::super::events::What::Started, None, None);
+            bus.tell("x", super::super::events::EventKind::Started, None, None);
         }
         let mut heard = String::new();
         while let Some(frame) = body.frame().await {
@@ -145,7 +145,7 @@ fn a_reader_that_does_not_read_is_cut_off() {
         assert_eq!(heard.len(), leash_model::limits::EVENT_QUEUE + 1);
         assert_eq!(heard.last().map(|(name, _)| name.as_str()), Some("lost"));
         drop(body);
-        bus.tell("x", super::super::events::What::Started, None, None);
+        bus.tell("x", super::super::events::EventKind::Started, None, None);
         assert_eq!(bus.readers(), 0);
     });
 }

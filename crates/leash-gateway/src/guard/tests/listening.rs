@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::config::KeepAlive;
-use crate::guard::listen::Listening;
-use crate::guard::stream::Until;
+use crate::guard::listen::ListenBody;
+use crate::guard::stream::ResponseLimit;
 use crate::metrics::Metrics;
 use leash_upstream::scripted::{run, stream};
 
@@ -166,7 +166,7 @@ fn silent_stream_gets_comments_only_between_events() {
     runtime.block_on(async {
         let (sender, body) = stream();
         let counters = Metrics::default().of(&"s".into());
-        let mut listening = Listening::new(body, counters, Until::End);
+        let mut listening = ListenBody::new(body, counters, ResponseLimit::End);
         let mut next = async || {
             let frame = listening.frame().await.expect("not the end").expect("not broken");
             String::from_utf8_lossy(frame.data_ref().expect("bytes")).into_owned()

@@ -22,7 +22,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, OwnerPolicy, Policy, Settings, Target};
+use crate::config::{self, OwnerPolicy, ServerTarget, SessionPolicy, Settings};
 use crate::control::Jobs;
 use crate::state::gateway::Gateway;
 use crate::{listen, serve};
@@ -60,7 +60,7 @@ pub(super) struct Rig {
 
 /// The gateway's settings for its server.
 pub(super) struct Terms {
-    pub(super) policy: Policy,
+    pub(super) policy: SessionPolicy,
     pub(super) transport: HttpTransport,
     pub(super) headers: Vec<(String, String)>,
     pub(super) query: &'static str,
@@ -71,7 +71,7 @@ impl Default for Terms {
     fn default() -> Terms {
         // The client of these tests is the test process, which lives on. So sessions end by traffic, not by their
         // owner.
-        let policy = Policy { owner: OwnerPolicy::Traffic, ..Policy::default() };
+        let policy = SessionPolicy { owner: OwnerPolicy::Traffic, ..SessionPolicy::default() };
         Terms { policy, transport: HttpTransport::Streamable, headers: Vec::new(), query: "", max_sessions: 1000 }
     }
 }
@@ -83,12 +83,12 @@ impl Rig {
 
     pub(super) async fn with(upstream: &Uri, terms: Terms) -> Rig {
         let url = format!("{upstream}{}", terms.query);
-        let target = Target::Url(
+        let target = ServerTarget::Url(
             leash_upstream::address::upstream(&url, &terms.headers, terms.transport).expect("a fine address"),
         );
         let mut settings = Settings { max_sessions: terms.max_sessions, ..Settings::default() };
         settings.listen.set_port(0);
-        let server = config::Server { name: "s".to_owned(), policy: terms.policy, target };
+        let server = config::ServerSettings { name: "s".to_owned(), policy: terms.policy, target };
         settings.servers.insert("s".to_owned(), server);
         let dir = Scratch::new();
         let places = Places::below(&*dir);
