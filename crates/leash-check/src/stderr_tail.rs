@@ -75,8 +75,8 @@ impl TailBuffer {
     }
 
     fn keep(&mut self, bytes: &[u8]) {
-        let bytes = &bytes[bytes.len().saturating_sub(limits::LAST_SAID)..];
-        let over = (self.kept.len() + bytes.len()).saturating_sub(limits::LAST_SAID);
+        let bytes = &bytes[bytes.len().saturating_sub(limits::STDERR_TAIL)..];
+        let over = (self.kept.len() + bytes.len()).saturating_sub(limits::STDERR_TAIL);
         self.kept.drain(..over);
         self.kept.extend_from_slice(bytes);
     }
@@ -96,7 +96,7 @@ mod tests {
         }
         let words = tail.text();
         assert!(words.ends_with("line 00099999"), "{words}");
-        assert!(words.len() <= limits::LAST_SAID && words.len() > limits::LAST_SAID - 20, "{}", words.len());
+        assert!(words.len() <= limits::STDERR_TAIL && words.len() > limits::STDERR_TAIL - 20, "{}", words.len());
         assert!(tail.buffer().kept.capacity() < 64 * 1024, "{}", tail.buffer().kept.capacity());
         // The last text is available at once, also after the end.
         pipe.write_all(b"bye").expect("the pipe is open");

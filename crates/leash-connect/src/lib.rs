@@ -44,7 +44,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use leash_model::owner::Wish;
+use leash_model::owner::OwnerWish;
 use leash_model::receipt::{Reason, Receipt};
 use leash_tree::ledger::book::BookError;
 use leash_tree::owner::OwnerError;
@@ -65,7 +65,7 @@ pub struct ConnectSettings {
     /// True if leash opens a session that the upstream has lost again, on the host's behalf.
     pub revive: bool,
     /// The owners. The connection ends when one of them is gone.
-    pub owners: Vec<Wish>,
+    pub owners: Vec<OwnerWish>,
     /// The session to which the connection belongs. `None`: a session of its own.
     pub session: Option<String>,
     /// The name in listings. `None`: the host of the URL.

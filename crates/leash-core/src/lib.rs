@@ -70,13 +70,13 @@ pub mod session {
 
 /// A tree's failures, and the terms it runs under.
 pub mod tree {
-    pub use leash_model::containment::{Containment, Refusal, Wish as ContainmentWish};
-    pub use leash_model::owner::{Owner, Role, Wish as OwnerWish};
+    pub use leash_model::containment::{Containment, ContainmentWish, Refusal};
+    pub use leash_model::owner::{Owner, OwnerWish, Role};
     pub use leash_tree::contain::caps::Caps;
     pub use leash_tree::tree::{StartError, TreeError};
 }
 
-/// What became of sessions.
+/// The receipts of ended sessions.
 pub mod receipt {
     pub use leash_model::receipt::*;
     pub use leash_tree::ledger::receipts::{find, read};

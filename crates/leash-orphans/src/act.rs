@@ -34,7 +34,7 @@ const QUIET_SCANS: usize = 2;
 
 /// The verdicts that may be ended, and the grace.
 #[derive(Clone, Debug)]
-pub struct ReapTerms {
+pub struct ReapSettings {
     /// The verdicts that are sufficient.
     pub verdicts: Vec<Verdict>,
     /// Time between SIGTERM and SIGKILL.
@@ -79,15 +79,20 @@ impl std::fmt::Display for Spared {
 }
 
 /// Ends the tree of one finding. `rescan` scans and judges again.
-pub fn end(proc: &Proc, root: Identity, terms: &ReapTerms, rescan: &mut dyn FnMut() -> Vec<Finding>) -> ReapOutcome {
+pub fn end(
+    proc: &Proc,
+    root: Identity,
+    settings: &ReapSettings,
+    rescan: &mut dyn FnMut() -> Vec<Finding>,
+) -> ReapOutcome {
     let began = Moment::now();
-    let (finding, mut tree) = match confirm(proc, root, &terms.verdicts, rescan) {
+    let (finding, mut tree) = match confirm(proc, root, &settings.verdicts, rescan) {
         Ok(confirmed) => confirmed,
         Err(spared) => return ReapOutcome::Spared(spared),
     };
     let resources = resources::of(proc, &finding.tree);
     tree.learn();
-    let how = tree.end_in_steps(terms.grace);
+    let how = tree.end_in_steps(settings.grace);
     let left = tree.left();
     ReapOutcome::Ended(Box::new(receipt(
         proc,

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use super::registry::{Registry, SessionRefusal};
 use super::release::{DeleteOutcome, Ended, Release};
 use super::request_template::RequestTemplate;
-use leash_model::client_session::{Effect, Event, Life};
+use leash_model::client_session::{Effect, Event, SessionLife};
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::{DeleteHow, Reason};
 
@@ -37,7 +37,7 @@ pub(super) struct SessionEntry {
 }
 
 struct State {
-    life: Life,
+    life: SessionLife,
     /// The id that the client presents; `None` until the service has given it.
     token: Option<Arc<str>>,
     template: RequestTemplate,
@@ -69,7 +69,7 @@ impl SessionEntry {
         template: RequestTemplate,
         release: Release,
     ) -> Result<Arc<SessionEntry>, SessionRefusal> {
-        let state = State { life: Life::begin(Moment::on_runtime()), token: None, template, armed: None };
+        let state = State { life: SessionLife::begin(Moment::on_runtime()), token: None, template, armed: None };
         shared.admit(|number| SessionEntry {
             number,
             started_ms: clock::unix_ms(),
@@ -107,7 +107,7 @@ impl SessionEntry {
         let Some(shared) = self.shared.upgrade() else { return };
         let effect = {
             let mut state = self.state();
-            let effect = state.life.apply(event, Moment::on_runtime(), &shared.options.terms);
+            let effect = state.life.apply(event, Moment::on_runtime(), &shared.options.times);
             self.arm(&shared, &mut state);
             effect
         };
@@ -119,7 +119,7 @@ impl SessionEntry {
     /// Lets the sweeper check it at its deadline. As with the gateway's timers, the time is only ever moved to an
     /// earlier one.
     fn arm(self: &Arc<Self>, shared: &Shared, state: &mut State) {
-        let Some((at, _)) = state.life.deadline(&shared.options.terms) else { return };
+        let Some((at, _)) = state.life.deadline(&shared.options.times) else { return };
         if state.armed.is_none_or(|armed| at < armed) {
             shared.arm(self.number, self, state.armed.replace(at), at);
         }
@@ -152,7 +152,7 @@ impl SessionEntry {
         let mut state = self.state();
         let token: Arc<str> = token.into();
         state.token = Some(Arc::clone(&token));
-        match state.life.apply(Event::Held, now, &shared.options.terms) {
+        match state.life.apply(Event::Held, now, &shared.options.times) {
             Effect::Nothing => {}
             Effect::End(reason) | Effect::Release(reason) => {
                 drop(state);
@@ -163,14 +163,14 @@ impl SessionEntry {
         if let Some(existing) = shared.name(self, token) {
             return OpenResult::Existing(existing);
         }
-        state.life.apply(Event::Opened, now, &shared.options.terms);
+        state.life.apply(Event::Opened, now, &shared.options.times);
         self.arm(shared, &mut state);
         OpenResult::Live
     }
 
     /// Removes an entry for which the service opened no session.
     pub(super) fn discard(self: &Arc<Self>, shared: &Shared) {
-        self.state().life.apply(Event::End(Reason::NotInitialized), Moment::on_runtime(), &shared.options.terms);
+        self.state().life.apply(Event::End(Reason::NotInitialized), Moment::on_runtime(), &shared.options.times);
         self.over(shared, None);
     }
 
@@ -191,7 +191,7 @@ impl SessionEntry {
         let token = {
             let mut state = self.state();
             let effect =
-                state.life.apply(Event::End(Reason::ClientDeleted), Moment::on_runtime(), &shared.options.terms);
+                state.life.apply(Event::End(Reason::ClientDeleted), Moment::on_runtime(), &shared.options.times);
             if !matches!(effect, Effect::End(_)) {
                 // It is ending already, and that end reports itself.
                 return;
@@ -235,7 +235,7 @@ impl SessionEntry {
     fn over(self: &Arc<Self>, shared: &Shared, ended: Option<Ended>) {
         let armed = {
             let mut state = self.state();
-            state.life.apply(Event::Released, Moment::on_runtime(), &shared.options.terms);
+            state.life.apply(Event::Released, Moment::on_runtime(), &shared.options.times);
             state.armed.take()
         };
         shared.remove(self.number, armed);
@@ -273,7 +273,7 @@ impl SessionEntry {
         Some(SessionSummary {
             token,
             in_flight: state.life.in_flight(),
-            deadline: state.life.deadline(&shared.options.terms),
+            deadline: state.life.deadline(&shared.options.times),
         })
     }
 }

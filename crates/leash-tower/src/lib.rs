@@ -62,7 +62,7 @@ pub use service::SessionGuard;
 pub use sessions::{GuardedSession, GuardedSessions};
 
 use entry::Shared;
-use leash_model::client_session::Terms;
+use leash_model::client_session::SessionTimes;
 use leash_model::limits;
 use options::GuardOptions;
 
@@ -82,14 +82,14 @@ impl Default for SessionGuardLayer {
 impl SessionGuardLayer {
     /// A guard with the defaults of `leash serve`: an idle timeout of 30 minutes, no maximum age, 10,000 sessions.
     pub fn new() -> SessionGuardLayer {
-        let terms = Terms {
+        let times = SessionTimes {
             idle: Some(limits::IDLE),
             max_age: None,
             // The guard knows no client processes, so no session lingers after one.
             linger: Duration::ZERO,
             init_timeout: limits::INIT_TIMEOUT,
         };
-        SessionGuardLayer::of(GuardOptions { terms, max_sessions: limits::MAX_SESSIONS, on_end: None })
+        SessionGuardLayer::of(GuardOptions { times, max_sessions: limits::MAX_SESSIONS, on_end: None })
     }
 
     fn of(options: GuardOptions) -> SessionGuardLayer {
@@ -107,21 +107,21 @@ impl SessionGuardLayer {
     #[must_use]
     pub fn idle(self, idle: impl Into<Option<Duration>>) -> SessionGuardLayer {
         let idle = idle.into();
-        self.change(|options| options.terms.idle = idle)
+        self.change(|options| options.times.idle = idle)
     }
 
     /// The longest time that a session may live, even with calls in flight.
     #[must_use]
     pub fn max_age(self, age: impl Into<Option<Duration>>) -> SessionGuardLayer {
         let age = age.into();
-        self.change(|options| options.terms.max_age = age)
+        self.change(|options| options.times.max_age = age)
     }
 
     /// The time that the service may take to answer `initialize`. After it the client gets 504, and a late session is
     /// ended at once.
     #[must_use]
     pub fn init_timeout(self, time: Duration) -> SessionGuardLayer {
-        self.change(|options| options.terms.init_timeout = time)
+        self.change(|options| options.times.init_timeout = time)
     }
 
     /// The limit of sessions, including those that are opening or ending. A request without a session counts until it

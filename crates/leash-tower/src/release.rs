@@ -13,7 +13,7 @@ use tower_service::Service;
 use super::guardable::Guardable;
 use super::request_body::RequestBody;
 use super::request_template::RequestTemplate;
-use leash_model::delete::{Verdict, judge, meaning, needs_body};
+use leash_model::delete::{DeleteDecision, judge, meaning, needs_body};
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Reason};
 
@@ -92,8 +92,8 @@ where
             Ok(Err(_)) | Err(_) => (None, Vec::new()),
         };
         match judge(status.map(|status| status.as_u16()), &body, number) {
-            Verdict::Settled(how) => return DeleteOutcome { how, status, tries: number },
-            Verdict::Again(wait) => tokio::time::sleep_until(tokio::time::Instant::now() + wait).await,
+            DeleteDecision::Settled(how) => return DeleteOutcome { how, status, tries: number },
+            DeleteDecision::Again(wait) => tokio::time::sleep_until(tokio::time::Instant::now() + wait).await,
         }
     }
 }

@@ -10,7 +10,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::client::{UpstreamClient, UpstreamError};
 use leash_model::clock::Moment;
-use leash_model::delete::{Verdict, judge, needs_body};
+use leash_model::delete::{DeleteDecision, judge, needs_body};
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Fate, UpstreamEnd};
 use leash_protocol::headers::{PROTOCOL_VERSION, SESSION_ID};
@@ -133,8 +133,8 @@ pub async fn delete(client: &UpstreamClient, target: &DeleteTarget) -> DeleteRes
         number += 1;
         let (status, body) = tried.answer();
         let wait = match judge(status, body, number) {
-            Verdict::Settled(how) => return settled(how, tried, number),
-            Verdict::Again(wait) => jittered(wait),
+            DeleteDecision::Settled(how) => return settled(how, tried, number),
+            DeleteDecision::Again(wait) => jittered(wait),
         };
         if Moment::on_runtime() + wait >= give_up {
             return settled(DeleteHow::Unreachable, tried, number);

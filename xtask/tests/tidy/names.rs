@@ -15,9 +15,9 @@ const KNOWN: &[(usize, &str)] = &[
     (
         2,
         "Abandoned Body Call Channel Command Ended Ending Finding Found Journal Line Listed Malformed Message Owner \
-         Refused Report Request Search Server Session Source Stage StandIn Target Transport Watch Why Word",
+         Refused Report Request Search Server Session Source Stage StandIn Target Transport Verdict Watch Why Word",
     ),
-    (3, "Entry Verdict Wish"),
+    (3, "Entry"),
 ];
 
 #[test]

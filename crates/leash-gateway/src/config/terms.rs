@@ -3,7 +3,7 @@
 
 use super::json::{ConfigReader, Field};
 use super::settings::{KeepAlive, OwnerPolicy, ServerCommand, SessionPolicy};
-use leash_model::containment::{Containment, Wish};
+use leash_model::containment::{Containment, ContainmentWish};
 use leash_model::limits;
 use leash_tree::contain::{self, Situation};
 
@@ -30,7 +30,7 @@ impl ServerTerms {
 
     /// The reason that no containment can satisfy these terms on any machine; the first one that concerns them.
     pub(super) fn impossible(&self) -> Option<String> {
-        let wish = Wish { exactly: self.contain, at_least: self.require };
+        let wish = ContainmentWish { exactly: self.contain, at_least: self.require };
         let caps = self.memory.is_some() || self.pids.is_some();
         let situation = Situation { own_proc: true, pid_one: false, spares: !self.spare.is_empty(), caps };
         let (order, refused) = contain::candidates(wish, situation);

@@ -13,7 +13,7 @@ use super::problem::Problem;
 use super::view::OwnerView;
 use super::{look, respond_json};
 use crate::config::{self, RequestedOwner, ServerTarget, SessionRequest, Settings, session_request};
-use crate::control::job_machine::JobLimits;
+use crate::control::job_machine::JobTimes;
 use crate::respond::Answer;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
@@ -110,8 +110,8 @@ fn begin(jobs: &Rc<Jobs>, request: SessionRequest, owner: Option<&Held>) -> Resu
         Some(RequestedOwner::Connection) => OwnerView::Connection,
         None => OwnerView::None,
     };
-    let terms = JobLimits { ttl: request.ttl, idle: request.idle, max_age: request.max_age };
-    let plan = Plan { name: request.name, labels: request.labels, owner: shown, terms, servers: request.servers };
+    let times = JobTimes { ttl: request.ttl, idle: request.idle, max_age: request.max_age };
+    let plan = Plan { name: request.name, labels: request.labels, owner: shown, times, servers: request.servers };
     let job = Job::new(jobs, plan);
     if let Some(owner) = owner {
         let unwatched = |error: std::io::Error| {

@@ -12,7 +12,7 @@ use super::events::EventKind;
 use super::jobs::Jobs;
 use super::joined;
 use super::view::OwnerView;
-use crate::control::job_machine::{Effect, Event, JobLife, JobLimits, State};
+use crate::control::job_machine::{Effect, Event, JobLife, JobTimes, State};
 use crate::state::account::{JobAccount, JobHoldings};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
@@ -55,7 +55,7 @@ pub(super) struct Plan {
     pub(super) name: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) owner: OwnerView,
-    pub(super) terms: JobLimits,
+    pub(super) times: JobTimes,
     pub(super) servers: BTreeMap<String, crate::config::ServerSettings>,
 }
 
@@ -73,7 +73,7 @@ impl Job {
             servers,
             account,
             jobs: Rc::downgrade(jobs),
-            life: RefCell::new(JobLife::begin(Moment::on_runtime(), plan.terms)),
+            life: RefCell::new(JobLife::begin(Moment::on_runtime(), plan.times)),
             timer: RefCell::default(),
             watch: Cell::new(None),
             announced: Cell::new(false),

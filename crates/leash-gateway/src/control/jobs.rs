@@ -213,8 +213,8 @@ impl Jobs {
     /// without this a daemon would grow with every job.
     fn give_back(&self) {
         let freed = self.freed.get() + 1;
-        self.freed.set(freed % limits::JOBS_GIVE_BACK);
-        if freed == limits::JOBS_GIVE_BACK {
+        self.freed.set(freed % limits::JOBS_PER_TRIM);
+        if freed == limits::JOBS_PER_TRIM {
             linux::give_back_memory();
         }
     }

@@ -69,7 +69,7 @@ fn view(jobs: &Jobs, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
     let (now, unix) = (Moment::on_runtime(), clock::unix_ms());
     let at = |moment: Moment| unix + ms(moment.since(now));
     job.look(|life| {
-        let terms = life.terms();
+        let terms = life.times();
         let deadline = life.deadline();
         SessionView {
             id: job.id().to_string(),

@@ -171,7 +171,7 @@ async fn end(jobs: &Rc<Jobs>, id: &str, query: &Query) -> Result<Answer, Problem
 async fn renew(jobs: &Rc<Jobs>, id: &str, body: &str) -> Result<Answer, Problem> {
     let ttl = lease_request(body).map_err(Problem::misread)?;
     let job = living(jobs, id).await?;
-    if ttl.is_none() && job.look(|life| life.terms().ttl.is_none()) {
+    if ttl.is_none() && job.look(|life| life.times().ttl.is_none()) {
         return Err(Problem::no_lease(id));
     }
     job.renew(ttl);

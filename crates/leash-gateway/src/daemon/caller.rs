@@ -72,7 +72,7 @@ where
     let closing = async { if late { std::future::pending().await } else { signals.closing.cancelled().await } };
     let over = async {
         signals.over.cancelled().await;
-        tokio::time::sleep_until(tokio::time::Instant::now() + limits::CONTROL_LAST_WORDS).await;
+        tokio::time::sleep_until(tokio::time::Instant::now() + limits::CONTROL_LAST_READ).await;
     };
     tokio::pin!(over);
     let closed = tokio::select! {

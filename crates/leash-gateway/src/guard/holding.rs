@@ -21,7 +21,7 @@ use crate::state::backend::{Release, SessionHolding};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session::{ClientSession, SessionStart};
-use leash_model::client_session::Life;
+use leash_model::client_session::SessionLife;
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
 use leash_model::{id, limits};
@@ -105,7 +105,7 @@ pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, held: &HeldSession) -
         principal,
         client: BudgetClient::at(resume_facts.origin, principal),
         started_ms: entry.started_ms,
-        life: Life::resume(born, Moment::on_runtime()),
+        life: SessionLife::resume(born, Moment::on_runtime()),
     };
     let Some(session) = ClientSession::resume(gateway, &server, start) else { return false };
     let revival = resume_facts.revival.clone().map(|(initialize, initialized)| {

@@ -14,7 +14,7 @@ use super::session::ClientSession;
 use super::stop::StopOrder;
 use crate::budget::Budget;
 use crate::config;
-use leash_model::client_session::Terms;
+use leash_model::client_session::SessionTimes;
 use leash_model::containment::Containment;
 use leash_model::limits;
 use leash_model::receipt::Receipt;
@@ -128,9 +128,14 @@ impl Server {
     }
 
     /// The time limits of its sessions.
-    pub(crate) fn terms(&self) -> Terms {
+    pub(crate) fn times(&self) -> SessionTimes {
         let policy = &self.settings.borrow().policy;
-        Terms { idle: policy.idle, max_age: policy.max_age, linger: policy.linger, init_timeout: policy.init_timeout }
+        SessionTimes {
+            idle: policy.idle,
+            max_age: policy.max_age,
+            linger: policy.linger,
+            init_timeout: policy.init_timeout,
+        }
     }
 
     /// The session with the id that a client presents.

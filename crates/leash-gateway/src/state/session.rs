@@ -17,7 +17,7 @@ use crate::config::OwnerPolicy;
 use crate::connection::{ConnectionEnds, Principal};
 use crate::respond::{self, Answer};
 use crate::timers::{Timed, Timer};
-use leash_model::client_session::{Effect, Event, Life, State};
+use leash_model::client_session::{Effect, Event, SessionLife, State};
 use leash_model::clock::{self, Moment};
 use leash_model::identity::Identity;
 use leash_model::receipt::{Reason, Receipt};
@@ -44,7 +44,7 @@ pub(crate) struct ClientSession {
     slot: RefCell<Option<Rc<SessionSlot>>>,
     /// The id that the client presents; leash's own id until the server gives another.
     token: RefCell<Rc<str>>,
-    life: RefCell<Life>,
+    life: RefCell<SessionLife>,
     holding: OnceCell<Box<dyn SessionHolding>>,
     owners: RefCell<Vec<(Identity, WatchId)>>,
     /// The client's connection whose processes were last searched for.
@@ -70,7 +70,7 @@ pub(crate) struct SessionStart {
     pub(crate) principal: Principal,
     pub(crate) client: BudgetClient,
     pub(crate) started_ms: u64,
-    pub(crate) life: Life,
+    pub(crate) life: SessionLife,
 }
 
 impl ClientSession {
@@ -89,7 +89,7 @@ impl ClientSession {
         // The id that a client presents must be hard to guess, and the id of a job is no secret.
         let token: Rc<str> = if server.job.is_some() { id::random().into() } else { Rc::clone(&id) };
         let (principal, client, started_ms) = (call.principal, call.client, clock::unix_ms());
-        let life = Life::begin(Moment::on_runtime());
+        let life = SessionLife::begin(Moment::on_runtime());
         let session =
             ClientSession::make(gateway, server, slot, SessionStart { id, token, principal, client, started_ms, life });
         session.used_by(call);
@@ -190,10 +190,10 @@ impl ClientSession {
     /// Removes a session that the server did not open, as if it had never existed. It must hold nothing.
     pub(crate) fn discard(self: &Rc<Self>) {
         let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
-        let (now, terms) = (Moment::on_runtime(), self.server.terms());
+        let (now, times) = (Moment::on_runtime(), self.server.times());
         // Brings the machine to its end, but without the usual effects.
         for event in [Event::End(Reason::NotInitialized), Event::Released] {
-            self.life.borrow_mut().apply(event, now, &terms);
+            self.life.borrow_mut().apply(event, now, &times);
         }
         self.forget(&gateway);
         drop(self.slot.take());
@@ -302,11 +302,11 @@ impl ClientSession {
     /// Applies an event and performs its effect. The only place where a session's state changes.
     fn apply(self: &Rc<Self>, event: Event) {
         let Some(gateway) = self.gateway.upgrade() else { return };
-        let (now, terms, known) = (Moment::on_runtime(), self.server.terms(), self.known());
+        let (now, times, known) = (Moment::on_runtime(), self.server.times(), self.known());
         let (effect, deadline) = {
             let mut life = self.life.borrow_mut();
-            let effect = life.apply(event, now, &terms);
-            (effect, life.deadline(&terms))
+            let effect = life.apply(event, now, &times);
+            (effect, life.deadline(&times))
         };
         if let Some((at, _)) = deadline {
             gateway.timers.arm(self, at, now);

@@ -22,7 +22,7 @@ use crate::config::{ServerCommand, ServerTarget};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{RunningTree, Server};
 use crate::state::stop::StopSignal;
-use leash_model::containment::Wish;
+use leash_model::containment::ContainmentWish;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_tree::blocking;
@@ -165,7 +165,7 @@ fn spec(command: &ServerCommand) -> Spec {
     if let Some(cwd) = &command.cwd {
         spec = spec.cwd(cwd);
     }
-    let wish = Wish { exactly: command.contain, at_least: command.require };
+    let wish = ContainmentWish { exactly: command.contain, at_least: command.require };
     spec.contain(wish).caps(Caps { memory: command.memory, pids: command.pids })
 }
 
@@ -252,7 +252,7 @@ impl ServerProcess {
 
     /// Waits until the rest of its output is read. The pipe ends when its last process has exited.
     async fn read_remaining_output(&self) {
-        while timeout(limits::LAST_WORDS, self.wait_until(|| self.output_is_over.get())).await.is_err() {
+        while timeout(limits::LAST_OUTPUT, self.wait_until(|| self.output_is_over.get())).await.is_err() {
             // The gateway cuts a client that does not read after a while. A client that reads gets everything.
             if self.held_up.get() {
                 continue;

@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 use rustix::process::{Pid, getpid, getppid};
 use thiserror::Error;
 
-use leash_model::owner::{Owner, Role, Wish};
+use leash_model::owner::{Owner, OwnerWish, Role};
 use leash_model::receipt::Reason;
 
 use crate::platform::channel;
@@ -132,24 +132,24 @@ impl Parent {
 
 /// Finds the owners and opens the descriptors that report their loss.
 pub fn find(
-    wishes: &[Wish],
+    wishes: &[OwnerWish],
     parent: Parent,
     proc: Option<&Proc>,
     signals: InheritedSignals,
 ) -> Result<Vec<Watch>, OwnerError> {
     let mut watches = Vec::new();
     let mut parent = Some(parent);
-    let default = wishes == Wish::DEFAULT;
+    let default = wishes == OwnerWish::DEFAULT;
     for wish in wishes {
         match wish {
-            Wish::Parent => watches.extend(parent.take().map(|parent| parent.watch(proc)).transpose()?.flatten()),
+            OwnerWish::Parent => watches.extend(parent.take().map(|parent| parent.watch(proc)).transpose()?.flatten()),
             // `nohup` means that the host further up is not meant as an owner.
-            Wish::Ancestor if default && signals.ignores(libc::SIGHUP) => {}
-            Wish::Ancestor => watches.extend(proc.and_then(ancestor)),
-            Wish::Stdin => watches.extend(stdin()?),
-            Wish::Terminal if default => watches.extend(proc.and_then(|proc| terminal_of(proc, signals))),
-            Wish::Terminal => watches.push(terminal().ok_or(OwnerError::NoTerminal)?),
-            Wish::Pid(pid) => watches.push(process(*pid, proc)?),
+            OwnerWish::Ancestor if default && signals.ignores(libc::SIGHUP) => {}
+            OwnerWish::Ancestor => watches.extend(proc.and_then(ancestor)),
+            OwnerWish::Stdin => watches.extend(stdin()?),
+            OwnerWish::Terminal if default => watches.extend(proc.and_then(|proc| terminal_of(proc, signals))),
+            OwnerWish::Terminal => watches.push(terminal().ok_or(OwnerError::NoTerminal)?),
+            OwnerWish::Pid(pid) => watches.push(process(*pid, proc)?),
         }
     }
     Ok(watches)

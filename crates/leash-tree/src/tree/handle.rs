@@ -24,7 +24,7 @@ use leash_model::clock::{Moment, timeout_until};
 use leash_model::containment::{Containment, Refusal};
 use leash_model::event::Event;
 use leash_model::limits;
-use leash_model::owner::{Owner, Wish};
+use leash_model::owner::{Owner, OwnerWish};
 use leash_model::receipt::{Reason, Receipt};
 
 /// `argv[0]` of a supervisor that a library user started.
@@ -103,8 +103,8 @@ impl Tree {
     }
 
     fn launch(spec: Spec, places: &Places, stderr: Option<OwnedFd>) -> Result<Tree, TreeError> {
-        let mut wishes = vec![Wish::Parent, Wish::Stdin];
-        wishes.extend(spec.owners.iter().filter(|wish| matches!(wish, Wish::Pid(_))));
+        let mut wishes = vec![OwnerWish::Parent, OwnerWish::Stdin];
+        wishes.extend(spec.owners.iter().filter(|wish| matches!(wish, OwnerWish::Pid(_))));
         let spec = spec.owners(wishes);
         let errno = |errno: rustix::io::Errno| TreeError::Launch(errno.into());
         let (ours, theirs) = channel::pair().map_err(errno)?;

@@ -29,7 +29,7 @@ use crate::platform::proc::{Proc, Stat};
 use crate::platform::{identity, spawn};
 use crate::tree::sweep;
 use leash_model::clock::{Moment, timeout_until};
-use leash_model::containment::{Containment, Wish};
+use leash_model::containment::{Containment, ContainmentWish};
 use leash_model::event::Event;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
@@ -97,7 +97,7 @@ struct Supervisor {
     grace: Duration,
     phase: Waiting,
     /// The containment that the caller asked for. The server can change the record in the ledger, but not this field.
-    wish: Wish,
+    wish: ContainmentWish,
     /// True if the keeper said that the server ran.
     started: bool,
     last_word: Option<LastWord>,

@@ -1,6 +1,6 @@
 //! `leash doctor`: tries every containment with a real tree, and checks the other requirements of leash.
 
-use leash_model::containment::{Containment, Wish};
+use leash_model::containment::{Containment, ContainmentWish};
 use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
@@ -41,15 +41,15 @@ pub(crate) fn doctor(args: &Doctor) -> u8 {
 
 /// Starts and ends a real tree in a containment. The server is leash itself, which prints its version.
 fn attempt(containment: Containment, places: &Places) -> Result<(), String> {
-    start(Wish { exactly: Some(containment), at_least: None }, places).map(drop)
+    start(ContainmentWish { exactly: Some(containment), at_least: None }, places).map(drop)
 }
 
 /// The containment that `leash run` would use.
 fn chosen(places: &Places) -> Result<Containment, String> {
-    start(Wish::default(), places)
+    start(ContainmentWish::default(), places)
 }
 
-fn start(wish: Wish, places: &Places) -> Result<Containment, String> {
+fn start(wish: ContainmentWish, places: &Places) -> Result<Containment, String> {
     let spec =
         Spec::new(["/proc/self/exe", "--version"]).named("doctor").contain(wish).grace(std::time::Duration::ZERO);
     let tree = Tree::start(spec, places).map_err(|error| reason(&error, wish))?;
@@ -59,7 +59,7 @@ fn start(wish: Wish, places: &Places) -> Result<Containment, String> {
 }
 
 /// The refusal of the requested containment, or the whole error.
-fn reason(error: &TreeError, wish: Wish) -> String {
+fn reason(error: &TreeError, wish: ContainmentWish) -> String {
     if let TreeError::Start { refused, .. } = error
         && let Some(refusal) = refused.iter().find(|refusal| Some(refusal.containment) == wish.exactly)
     {

@@ -5,7 +5,7 @@ use std::path::Path;
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_model::receipt::Receipt;
-use leash_orphans::act::{self, ReapOutcome, ReapTerms, Spared, watch};
+use leash_orphans::act::{self, ReapOutcome, ReapSettings, Spared, watch};
 use leash_orphans::scan::resources::{self, TreeResources};
 use leash_orphans::{Evidence, Finding, JudgePolicy, Verdict};
 use leash_tree::ledger::receipts;
@@ -37,8 +37,10 @@ pub(crate) fn reap(args: &Reap) -> u8 {
     let findings = survey.look(&policy);
     let (policy, findings) = wait_for_hosts(&mut survey, policy, findings, args);
     for finding in findings.iter().filter(|finding| is_due(finding, args)) {
-        let terms = ReapTerms { verdicts: verdicts(finding, args), grace: args.grace };
-        done.push(end(printer, &mut survey, finding.root, &terms, &policy).map_err(|spared| (finding.clone(), spared)));
+        let settings = ReapSettings { verdicts: verdicts(finding, args), grace: args.grace };
+        done.push(
+            end(printer, &mut survey, finding.root, &settings, &policy).map_err(|spared| (finding.clone(), spared)),
+        );
     }
     let told = report(printer, args.json, &done);
     if unknown(printer, args, &findings) { exit_code::NOT_ALL } else { told }
@@ -81,12 +83,12 @@ fn wait_for_hosts(
     if !findings.iter().any(|finding| finding.evidence.iter().any(is_waiting)) {
         return (policy, findings);
     }
-    let (mut memory, terms) =
-        (watch::WatchMemory::default(), watch::WatchTerms { settle: args.settle, ..Default::default() });
+    let (mut memory, settings) =
+        (watch::WatchMemory::default(), watch::WatchSettings { settle: args.settle, ..Default::default() });
     let began = Moment::now();
-    memory.note(&findings, &terms, began);
+    memory.note(&findings, &settings, began);
     pause_until(began + args.settle);
-    let policy = memory.policy(&terms, Moment::now());
+    let policy = memory.policy(&settings, Moment::now());
     let findings = survey.look(&policy);
     (policy, findings)
 }
@@ -108,11 +110,11 @@ pub(super) fn end(
     printer: Printer,
     survey: &mut Survey,
     root: Identity,
-    terms: &ReapTerms,
+    settings: &ReapSettings,
     policy: &JudgePolicy,
 ) -> Result<Receipt, Spared> {
     let proc = survey.proc;
-    match act::end(&proc, root, terms, &mut || survey.look(policy)) {
+    match act::end(&proc, root, settings, &mut || survey.look(policy)) {
         ReapOutcome::Ended(receipt) => {
             let path = places::places().receipts;
             keep(printer, &path, &receipt);

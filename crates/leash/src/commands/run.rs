@@ -2,9 +2,9 @@
 
 use std::env;
 
-use leash_model::containment::Wish;
+use leash_model::containment::ContainmentWish;
 use leash_model::limits;
-use leash_model::owner::Wish as OwnerWish;
+use leash_model::owner::OwnerWish;
 use leash_model::receipt::Receipt;
 use leash_tree::contain::caps::Caps;
 use leash_tree::tree::Spec;
@@ -91,7 +91,7 @@ fn spec(args: Run, owners: Vec<OwnerWish>, session: Option<String>) -> Spec {
         .grace(args.grace)
         .max_age(args.max_age)
         .owners(owners)
-        .contain(Wish { exactly: args.contain, at_least: args.require })
+        .contain(ContainmentWish { exactly: args.contain, at_least: args.require })
         .caps(Caps { memory: args.memory, pids: args.pids });
     if let Some(session) = session {
         spec = spec.session(session);

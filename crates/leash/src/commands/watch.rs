@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
-use leash_orphans::act::ReapTerms;
+use leash_orphans::act::ReapSettings;
 use leash_orphans::act::watch::{self, WatchMemory};
 use leash_orphans::scan::{UnrelatedProcesses, resources};
 use leash_orphans::{Evidence, Finding, Verdict};
@@ -43,7 +43,11 @@ pub(crate) fn watch(args: &Watch) -> u8 {
         printer,
         memory: WatchMemory::default(),
         unrelated: UnrelatedProcesses::default(),
-        terms: watch::WatchTerms { settle: args.settle, min_age: args.min_age, ..watch::WatchTerms::default() },
+        settings: watch::WatchSettings {
+            settle: args.settle,
+            min_age: args.min_age,
+            ..watch::WatchSettings::default()
+        },
         nothing_left: true,
         args,
     };
@@ -59,7 +63,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     let mut hosts = holders(&findings);
     drop(findings);
     loop {
-        let next = watcher.memory.next_scan(&watcher.terms, args.interval, Moment::now());
+        let next = watcher.memory.next_scan(&watcher.settings, args.interval, Moment::now());
         wait(&survey, &hosts, next);
         // Clients' configurations change, so read them again; if that fails, the next scan tries again.
         if let Ok(fresh) = Survey::open(printer, &[]) {
@@ -73,7 +77,7 @@ struct Watcher<'a> {
     printer: Printer,
     memory: WatchMemory,
     unrelated: UnrelatedProcesses,
-    terms: watch::WatchTerms,
+    settings: watch::WatchSettings,
     nothing_left: bool,
     args: &'a Watch,
 }
@@ -82,9 +86,9 @@ impl Watcher<'_> {
     /// Scans once, and ends the servers that are due.
     fn look(&mut self, survey: &mut Survey) -> Vec<Finding> {
         let now = Moment::now();
-        let policy = self.memory.policy(&self.terms, now);
+        let policy = self.memory.policy(&self.settings, now);
         let findings = survey.look_again(&policy, &mut self.unrelated);
-        let due = self.memory.note(&findings, &self.terms, now);
+        let due = self.memory.note(&findings, &self.settings, now);
         if due.is_empty() {
             return findings;
         }
@@ -95,9 +99,9 @@ impl Watcher<'_> {
         // Measuring all servers reads many files, so it is done only if a budget is set.
         let in_use = self.args.max_memory.map_or(0, |_| findings.iter().map(weigh).sum());
         watch::order(&mut due, in_use, self.args.max_memory);
-        let terms = ReapTerms { verdicts: vec![Verdict::OrphanProved], grace: self.args.grace };
+        let settings = ReapSettings { verdicts: vec![Verdict::OrphanProved], grace: self.args.grace };
         for (finding, _) in due {
-            match reap::end(self.printer, survey, finding.root, &terms, &policy) {
+            match reap::end(self.printer, survey, finding.root, &settings, &policy) {
                 Ok(receipt) => {
                     self.nothing_left &= receipt.nothing_left();
                     self.printer.progress("Ended", message::receipt_line(&receipt));

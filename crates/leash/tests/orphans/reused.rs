@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use leash_model::identity::Identity;
-use leash_orphans::act::{self, ReapOutcome, ReapTerms, Spared};
+use leash_orphans::act::{self, ReapOutcome, ReapSettings, Spared};
 use leash_orphans::knowledge::DeclaredCommand;
 use leash_orphans::scan::scan;
 use leash_orphans::{Finding, JudgePolicy, Knowledge, Verdict, judge};
@@ -118,9 +118,9 @@ impl Stage {
 
     /// Ends it; `meanwhile` runs right after each further scan.
     fn end(&self, root: Identity, mut meanwhile: impl FnMut(usize)) -> ReapOutcome {
-        let terms = ReapTerms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_millis(200) };
+        let settings = ReapSettings { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_millis(200) };
         let mut scans = 0;
-        act::end(&proc(), root, &terms, &mut || {
+        act::end(&proc(), root, &settings, &mut || {
             let found = self.look();
             scans += 1;
             meanwhile(scans);

@@ -19,7 +19,7 @@ use crate::places::Places;
 use crate::tree::{Spec, Tree, TreeError};
 use leash_model::clock::{self, Moment};
 use leash_model::id;
-use leash_model::owner::Wish;
+use leash_model::owner::OwnerWish;
 
 /// The servers that one owner started for one job. Ending it ends them all, at the same time, and returns one receipt.
 /// Dropping it does the same, in the background and without the receipt. Neither needs a runtime, and both work if this
@@ -60,7 +60,7 @@ pub struct Session {
     labels: BTreeMap<String, String>,
     grace: Option<Duration>,
     max_age: Option<Duration>,
-    owners: Vec<Wish>,
+    owners: Vec<OwnerWish>,
     born: Moment,
     started_ms: u64,
     trees: Vec<Tree>,
@@ -137,7 +137,7 @@ impl Session {
     /// Adds an owner: when this process is gone, leash ends the servers. The calling process is always an owner.
     #[must_use]
     pub fn owner(mut self, pid: i32) -> Session {
-        self.owners.push(Wish::Pid(pid));
+        self.owners.push(OwnerWish::Pid(pid));
         self
     }
 
