@@ -19,7 +19,7 @@ use leash_model::limits;
 use leash_model::receipt::{Exit, Receipt};
 use leash_protocol::frame::{Line, Lines};
 use leash_tree::places::Places;
-use leash_tree::platform::identity::Held;
+use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::{Spec, Tree, TreeError};
 
@@ -61,8 +61,8 @@ pub(crate) enum SubjectOutput {
 pub(crate) struct Subject<'a> {
     tree: Tree,
     proc: Proc,
-    keeper: Option<Held>,
-    leader: Option<Held>,
+    keeper: Option<HeldProcess>,
+    leader: Option<HeldProcess>,
     stdin: Option<File>,
     stdout: Option<File>,
     lines: Lines,
@@ -96,7 +96,7 @@ impl<'a> Subject<'a> {
         };
         let mut tree = started.map_err(|source| CheckError::Start { name, source })?;
         let keeper = tree.keeper(&proc);
-        let leader = tree.leader().and_then(|pid| Held::open(&proc, pid));
+        let leader = tree.leader().and_then(|pid| HeldProcess::open(&proc, pid));
         let file = |fd: OwnedFd| File::from(fd);
         let stdin = tree.take_stdin().map(|pipe| file(pipe.into()));
         // Only this process writes there, and a subject that does not read must not block it.
@@ -192,7 +192,7 @@ impl<'a> Subject<'a> {
 
     /// True if its first process runs.
     pub(crate) fn lives(&self) -> bool {
-        self.leader.as_ref().is_some_and(Held::lives)
+        self.leader.as_ref().is_some_and(HeldProcess::lives)
     }
 
     /// Waits until its first process has exited; returns true if it has.

@@ -91,8 +91,8 @@ struct Driver {
 impl Driver {
     fn begin(
         settings: ConnectSettings,
-        watches: Vec<owner::Watch>,
-        events: impl FnOnce(Vec<owner::Watch>) -> Result<ProcessEvents, ConnectError>,
+        watches: Vec<owner::OwnerWatch>,
+        events: impl FnOnce(Vec<owner::OwnerWatch>) -> Result<ProcessEvents, ConnectError>,
     ) -> Result<Driver, ConnectError> {
         let ConnectSettings {
             upstream,
@@ -326,7 +326,7 @@ impl Driver {
 }
 
 /// Copies an owner's descriptor for the keeper.
-fn copy(watch: &owner::Watch) -> io::Result<(Owner, OwnedFd)> {
+fn copy(watch: &owner::OwnerWatch) -> io::Result<(Owner, OwnedFd)> {
     Ok((watch.owner.clone(), rustix::io::fcntl_dupfd_cloexec(watch, 3)?))
 }
 

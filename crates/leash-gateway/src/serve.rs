@@ -33,7 +33,7 @@ use leash_tree::ledger::store::Store;
 use leash_tree::owner::peer::Lookup;
 use leash_tree::owner::peer::resolver::Resolver;
 use leash_tree::owner::peer::watch::Watchers;
-use leash_tree::owner::{self, Watch};
+use leash_tree::owner::{self, OwnerWatch};
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
 use leash_tree::platform::{command, linux};
@@ -54,7 +54,7 @@ pub struct GatewayInputs {
     pub control: ControlSettings,
     /// The terminal that it was started from: when it is closed, the gateway ends. `None` under `nohup` and without a
     /// terminal.
-    pub terminal: Option<Watch>,
+    pub terminal: Option<OwnerWatch>,
     /// Called for every notice to the user.
     pub tell: Box<dyn Fn(Notice)>,
 }

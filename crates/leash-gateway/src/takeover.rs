@@ -13,7 +13,7 @@ use super::guard;
 use crate::config::Settings;
 use crate::state::gateway::Gateway;
 use crate::state::keeper_link;
-use leash_tree::ledger::book::{Book, BookError, Command, Cover, Entry, Listed};
+use leash_tree::ledger::book::{Book, BookCommand, BookError, Cover, Entry, Listed};
 use leash_tree::places::Places;
 use leash_tree::platform::identity::{self, boot_id};
 use leash_tree::platform::proc::Proc;
@@ -52,7 +52,7 @@ pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> 
 fn is_predecessor(book: &Listed, places: &Places, address: SocketAddr, proc: &Proc) -> bool {
     let Cover { boot, process, command, receipts, .. } = &book.cover;
     let is_dead = process.is_some_and(|process| !identity::is_alive(process, proc));
-    let is_alike = *command == (Command::Serve { listen: Some(address) }) && *receipts == places.receipts;
+    let is_alike = *command == (BookCommand::Serve { listen: Some(address) }) && *receipts == places.receipts;
     book.attended && *boot == boot_id() && is_dead && is_alike
 }
 

@@ -20,9 +20,9 @@ use leash_model::clock::{self, Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_model::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
 use leash_model::{id, limits};
-use leash_tree::platform::identity::Held;
+use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
-use leash_tree::tree::captive::left_over;
+use leash_tree::tree::contained_tree::left_over;
 use traits::{Kinship, ProcessTraits, TreeTraits};
 
 /// The number of scans until a tree must stop growing. Each new member requires another scan.
@@ -108,7 +108,7 @@ fn confirm(
     allowed: &[Verdict],
     rescan: &mut dyn FnMut() -> Vec<Finding>,
 ) -> Result<(Finding, HeldTree), Spared> {
-    let held = Held::open_same(proc, root).filter(Held::lives).ok_or(Spared::Gone)?;
+    let held = HeldProcess::open_same(proc, root).filter(HeldProcess::lives).ok_or(Spared::Gone)?;
     let mut tree =
         HeldTree { proc: *proc, held: vec![held], traits: TreeTraits::default(), since: 0, suspects: Vec::new() };
     for _ in 0..SCANS {
@@ -127,13 +127,13 @@ fn confirm(
         if fresh.is_empty() {
             // Keep only processes that this scan judged and that still live. A PID that was reused in the meantime is
             // not among them.
-            let judged = |held: &Held| finding.tree.iter().any(|id| id.is(&held.id));
+            let judged = |held: &HeldProcess| finding.tree.iter().any(|id| id.is(&held.id));
             tree.held.retain(|held| judged(held) && held.lives());
-            let place = |held: &Held| finding.tree.iter().position(|id| id.is(&held.id));
+            let place = |held: &HeldProcess| finding.tree.iter().position(|id| id.is(&held.id));
             tree.held.sort_by_key(place);
             return Ok((finding, tree));
         }
-        tree.held.extend(fresh.into_iter().filter_map(|id| Held::open_same(proc, id)));
+        tree.held.extend(fresh.into_iter().filter_map(|id| HeldProcess::open_same(proc, id)));
         // The PID of a process that has died meanwhile may be reused.
         tree.held.retain(|held| held.id.is(&root) || held.lives());
     }
@@ -145,7 +145,7 @@ struct HeldTree {
     proc: Proc,
     /// Parents before children; signals are sent in this order, so that a parent that dies of the signal can't replace
     /// a child that has died of it before.
-    held: Vec<Held>,
+    held: Vec<HeldProcess>,
     /// The properties that only its processes had before the first signal.
     traits: TreeTraits,
     /// The start of the end, in clock ticks.
@@ -180,7 +180,7 @@ impl HeldTree {
         for seen in all.iter().filter(|seen| others.contains(&seen.pid)) {
             match kinship(seen) {
                 // Check again while the pidfd is held, because the PID may have been reused.
-                Some(Kinship::Member) => strays.extend(Held::open(&self.proc, seen.pid).filter(|held| {
+                Some(Kinship::Member) => strays.extend(HeldProcess::open(&self.proc, seen.pid).filter(|held| {
                     let again = traits::seen(&self.proc, seen.pid).filter(|again| again.is(&held.id));
                     again.is_some_and(|again| kinship(&again) == Some(Kinship::Member)) && held.lives()
                 })),
@@ -240,7 +240,7 @@ impl HeldTree {
         }
     }
 
-    fn living(&self) -> impl Iterator<Item = &Held> {
+    fn living(&self) -> impl Iterator<Item = &HeldProcess> {
         self.held.iter().filter(|held| held.lives())
     }
 
@@ -266,7 +266,7 @@ impl HeldTree {
                     continue;
                 }
                 // Skip zombies that their parent has not waited for.
-                let Some(held) = Held::open(&self.proc, child).filter(Held::lives) else { continue };
+                let Some(held) = HeldProcess::open(&self.proc, child).filter(HeldProcess::lives) else { continue };
                 // The parent is still alive after the pidfd was opened, so this is the parent's child.
                 if held.stat.ppid == parent && self.lives(parent) {
                     if let Some(signal) = signal {
@@ -290,7 +290,7 @@ impl HeldTree {
     }
 
     fn left(&self) -> Vec<LeftOver> {
-        let why = |held: &Held| match held.signal(Signal::KILL) {
+        let why = |held: &HeldProcess| match held.signal(Signal::KILL) {
             Err(Errno::PERM) => "it belongs to another user (EPERM)",
             _ => "it did not go in time",
         };

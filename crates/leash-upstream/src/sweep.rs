@@ -18,7 +18,7 @@ use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Reason, Receipt};
 use leash_protocol::headers;
-use leash_tree::ledger::book::{Abandoned, Book, Entry};
+use leash_tree::ledger::book::{AbandonedBook, Book, Entry};
 use leash_tree::ledger::receipts;
 use leash_tree::places::Places;
 
@@ -82,7 +82,7 @@ pub(crate) struct Sweep<'a> {
 
 impl Sweep<'_> {
     /// Ends all sessions, and removes the books that have no open session left.
-    pub(crate) async fn end(&self, mut books: Vec<Abandoned>) {
+    pub(crate) async fn end(&self, mut books: Vec<AbandonedBook>) {
         let all =
             books.iter().enumerate().flat_map(|(at, book)| book.open.iter().map(move |entry| (at, entry.clone())));
         let mut waiting: VecDeque<(usize, Entry)> = all.collect();
@@ -120,12 +120,12 @@ impl Sweep<'_> {
             }
         }
         // A book also stays if a receipt could not be written.
-        let cut = |book: &Abandoned| book.open.iter().any(is_sound);
-        books.into_iter().filter(|book| !cut(book)).for_each(Abandoned::remove);
+        let cut = |book: &AbandonedBook| book.open.iter().any(is_sound);
+        books.into_iter().filter(|book| !cut(book)).for_each(AbandonedBook::remove);
     }
 
     /// Writes the receipt, unless there is one already.
-    fn write(&self, book: &Abandoned, done: &FinishedDelete, receipted: &Receipted) -> io::Result<()> {
+    fn write(&self, book: &AbandonedBook, done: &FinishedDelete, receipted: &Receipted) -> io::Result<()> {
         let receipt = done.receipt(self.sweeper, self.reason.clone());
         if is_repeated(receipted, &receipt) {
             return Ok(());
@@ -162,7 +162,7 @@ fn outcome(sweeper: SweptBy, had_access: bool, deleted: &DeleteResult) -> SweepO
 
 /// Records in the book that the session is over, after its receipt was written. If the receipt could not be written
 /// because no descriptor was free, the session stays in the book for the next start.
-fn settle(book: &mut Abandoned, done: &FinishedDelete, written: &io::Result<()>, tell: &dyn Fn(Notice)) {
+fn settle(book: &mut AbandonedBook, done: &FinishedDelete, written: &io::Result<()>, tell: &dyn Fn(Notice)) {
     if written.as_ref().is_err_and(receipts::is_shortage) {
         return;
     }
@@ -221,7 +221,7 @@ pub async fn end(
 /// changed the book.
 pub type Receipted = HashSet<(String, String, bool)>;
 
-fn receipted(books: &[Abandoned], otherwise: &Path) -> Receipted {
+fn receipted(books: &[AbandonedBook], otherwise: &Path) -> Receipted {
     let paths: BTreeSet<&Path> = books.iter().map(|book| receipts(book, otherwise)).collect();
     receipted_in(paths)
 }
@@ -250,7 +250,7 @@ pub fn has_ended(receipted: &Receipted, entry: &Entry) -> bool {
 }
 
 /// Returns the file for the receipts of a book.
-fn receipts<'a>(book: &'a Abandoned, otherwise: &'a Path) -> &'a Path {
+fn receipts<'a>(book: &'a AbandonedBook, otherwise: &'a Path) -> &'a Path {
     book.cover.as_ref().map_or(otherwise, |cover| &cover.receipts)
 }
 

@@ -205,7 +205,7 @@ pub fn visit(url: &str, bearer: Option<&str>, ready: Duration, tell: impl FnOnce
 /// The server's memory after each round of sessions that were opened and ended.
 async fn measure(client: &TestClient<'_>, pid: i32) -> Result<LeftMemory, CheckError> {
     let proc = Proc::own().map_err(CheckError::Proc)?;
-    let Some(held) = leash_tree::platform::identity::Held::open(&proc, pid) else {
+    let Some(held) = leash_tree::platform::identity::HeldProcess::open(&proc, pid) else {
         return Ok(LeftMemory::Unknown(format!("there is no process {pid}")));
     };
     let id: Identity = held.id;

@@ -20,7 +20,7 @@ use crate::state::server::Server;
 use crate::stdio;
 use leash_model::receipt::Reason;
 use leash_protocol::headers;
-use leash_tree::platform::identity::Held;
+use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
 
 /// A job whose id its caller does not have yet. Dropped before the caller gets the id, it ends the job.
@@ -87,9 +87,9 @@ pub(super) async fn create(jobs: &Rc<Jobs>, headers: &HeaderMap, body: &str) -> 
 }
 
 /// The process that is to own the job.
-fn owner(request: &SessionRequest) -> Result<Option<Held>, Problem> {
+fn owner(request: &SessionRequest) -> Result<Option<HeldProcess>, Problem> {
     let Some(RequestedOwner::Pid(pid)) = request.owner else { return Ok(None) };
-    let held = Proc::own().ok().and_then(|proc| Held::open(&proc, pid)).filter(|held| !held.stat.dead());
+    let held = Proc::own().ok().and_then(|proc| HeldProcess::open(&proc, pid)).filter(|held| !held.stat.dead());
     let missing = || {
         let hint = "give the pid of a running process, as this daemon sees it";
         Problem::fault("/owner/pid", format!("there is no process {pid}"), hint)
@@ -104,7 +104,7 @@ fn has_room(jobs: &Jobs, request: &SessionRequest) -> bool {
     jobs.gateway.count() + jobs.warm() + trees <= most && jobs.list().len() < most
 }
 
-fn begin(jobs: &Rc<Jobs>, request: SessionRequest, owner: Option<&Held>) -> Result<Rc<Job>, Problem> {
+fn begin(jobs: &Rc<Jobs>, request: SessionRequest, owner: Option<&HeldProcess>) -> Result<Rc<Job>, Problem> {
     let shown = match request.owner {
         Some(RequestedOwner::Pid(pid)) => OwnerView::Pid { pid },
         Some(RequestedOwner::Connection) => OwnerView::Connection,

@@ -24,7 +24,7 @@ use leash_model::owner::Role;
 use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
 use leash_tree::ledger::receipts;
 use leash_tree::owner::peer::watch::WatchId;
-use leash_tree::platform::identity::Held as Process;
+use leash_tree::platform::identity::HeldProcess as Process;
 use leash_upstream::notice::Notice;
 
 /// A session of the control API.

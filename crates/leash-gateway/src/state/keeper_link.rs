@@ -79,7 +79,7 @@ impl KeeperLink {
             receipts: gateway.places.receipts.clone(),
             connection_facts: None,
             owners: Vec::new(),
-            cover: Some(gateway.book.whose().clone()),
+            cover: Some(gateway.book.cover().clone()),
             takeover_ms: self.handover_socket.get().map(|_| as_ms(gateway.settings().takeover)),
         };
         let handover_socket = self.handover_socket.get().map(|socket| socket.as_fd());

@@ -23,8 +23,8 @@ use leash_model::identity::Identity;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::{id, limits};
 use leash_tree::owner::peer::watch::WatchId;
-use leash_tree::owner::peer::{Holders, Why};
-use leash_tree::platform::identity::Held;
+use leash_tree::owner::peer::{Holders, UnknownReason};
+use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
 use leash_upstream::keeper::{Headers, ResumeFacts};
 use leash_upstream::notice::Notice;
@@ -114,7 +114,7 @@ impl ClientSession {
         }
         let (proc, mut dead) = (Proc::own(), Vec::from_iter(resume_facts.lost));
         for identity in &resume_facts.owners {
-            match proc.as_ref().map(|proc| Held::open_same(proc, *identity)) {
+            match proc.as_ref().map(|proc| HeldProcess::open_same(proc, *identity)) {
                 Ok(Some(process)) => self.owned_by(&process),
                 Ok(None) => dead.push(identity.pid),
                 Err(_) => self.apply(Event::OwnerUnknown),
@@ -410,12 +410,12 @@ impl ClientSession {
         gateway.tasks.spawn_local(async move {
             let found = found.await;
             let Some(session) = session.upgrade() else { return };
-            session.missed.set(matches!(found, Holders::Nobody));
+            session.missed.set(matches!(found, Holders::None));
             match found {
                 Holders::Known(processes) => processes.iter().for_each(|process| session.owned_by(process)),
                 // The client closed the connection before its process was found: that says nothing about the process.
-                Holders::Nobody => {}
-                Holders::Unknown(Why::OutOfDescriptors) => session.search_later(),
+                Holders::None => {}
+                Holders::Unknown(UnknownReason::OutOfDescriptors) => session.search_later(),
                 Holders::Unknown(_) => session.doubt(ends),
             }
             session.searches.update(|searches| searches - 1);
@@ -455,7 +455,7 @@ impl ClientSession {
     }
 
     /// Adds a process that uses the session as an owner, and watches it.
-    fn owned_by(self: &Rc<Self>, process: &Held) {
+    fn owned_by(self: &Rc<Self>, process: &HeldProcess) {
         let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
         let identity = process.id;
         if self.owners.borrow().iter().any(|(known, _)| known.is(&identity)) {

@@ -31,7 +31,7 @@ impl Sheep {
             .unwrap();
         let mut ready = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
-        let id = Held::open(&Proc::own().unwrap(), child.id() as i32).unwrap().id;
+        let id = HeldProcess::open(&Proc::own().unwrap(), child.id() as i32).unwrap().id;
         let mut sheep = Sheep { child, id, flock: Vec::new() };
         sheep.flock = sheep.tree();
         sheep
@@ -43,7 +43,7 @@ impl Sheep {
 
     fn tree(&self) -> Vec<Identity> {
         let proc = Proc::own().unwrap();
-        let below = proc.descendants(self.id.pid).found.into_iter().filter_map(|pid| Held::open(&proc, pid));
+        let below = proc.descendants(self.id.pid).found.into_iter().filter_map(|pid| HeldProcess::open(&proc, pid));
         std::iter::once(self.id).chain(below.map(|held| held.id)).collect()
     }
 }
@@ -51,7 +51,7 @@ impl Sheep {
 impl Drop for Sheep {
     fn drop(&mut self) {
         for member in &self.flock {
-            if let Some(held) = Held::open_same(&Proc::own().unwrap(), *member) {
+            if let Some(held) = HeldProcess::open_same(&Proc::own().unwrap(), *member) {
                 let _ = held.signal(Signal::KILL);
             }
         }
@@ -204,7 +204,7 @@ fn a_process_that_has_exited_is_not_scanned() {
 #[test]
 fn a_stopped_process_receives_sigterm() {
     let sheep = Sheep::start("");
-    Held::open_same(&Proc::own().unwrap(), sheep.id).unwrap().signal(Signal::STOP).unwrap();
+    HeldProcess::open_same(&Proc::own().unwrap(), sheep.id).unwrap().signal(Signal::STOP).unwrap();
     let receipt = ended(run(sheep.id, &settings(), || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
     assert!(receipt.nothing_left());
     assert_eq!(receipt.trees().next().unwrap().how, How::Term);

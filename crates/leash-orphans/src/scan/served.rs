@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use crate::facts::AcceptedConnection;
-use leash_tree::owner::peer::table::{self, Entry};
+use leash_tree::owner::peer::table::{self, TcpEntry};
 use leash_tree::platform::descriptors::{Descriptors, Link};
 
 /// The sockets of one network namespace, by inode with their owners.
@@ -48,14 +48,14 @@ fn sockets(dir: &str) -> Vec<u64> {
 }
 
 /// The TCP tables as one of the owners sees them.
-fn entries(dir: &str) -> Vec<Entry> {
+fn entries(dir: &str) -> Vec<TcpEntry> {
     let read = |name: &str| fs::read_to_string(format!("{dir}/net/{name}")).unwrap_or_default();
     ["tcp", "tcp6"].map(read).iter().flat_map(|table| table.lines()).filter_map(table::entry).collect()
 }
 
 /// Accepted connections of these sockets' owners: the local port is one on which an owner listens.
-fn accepted(entries: &[Entry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<AcceptedConnection> {
-    let owners = |entry: &Entry| sockets.get(&entry.inode);
+fn accepted(entries: &[TcpEntry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<AcceptedConnection> {
+    let owners = |entry: &TcpEntry| sockets.get(&entry.inode);
     let listeners = entries.iter().filter(|entry| entry.listens);
     let ports: HashMap<u16, &Vec<i32>> =
         listeners.filter_map(|entry| Some((entry.local.port(), owners(entry)?))).collect();
@@ -97,7 +97,7 @@ mod tests {
     }
 
     fn check(lines: &[String], sockets: &[(u64, i32)], expected: &[(i32, u16, &[i32])]) {
-        let entries: Vec<Entry> = lines.iter().filter_map(|line| table::entry(line)).collect();
+        let entries: Vec<TcpEntry> = lines.iter().filter_map(|line| table::entry(line)).collect();
         assert_eq!(entries.len(), lines.len());
         let sockets = sockets.iter().map(|(inode, pid)| (*inode, vec![*pid])).collect();
         let served = accepted(&entries, &sockets);

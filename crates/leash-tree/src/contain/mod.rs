@@ -25,7 +25,7 @@ pub struct Situation {
 pub fn candidates(wish: ContainmentWish, situation: Situation) -> (Vec<Containment>, Vec<Refusal>) {
     let (mut order, mut refused) = (Vec::new(), Vec::new());
     for containment in Containment::ALL {
-        match passed_over(containment, wish, situation) {
+        match reason_to_skip(containment, wish, situation) {
             None => order.push(containment),
             Some(why) => refused.push(Refusal::new(containment, why)),
         }
@@ -33,7 +33,7 @@ pub fn candidates(wish: ContainmentWish, situation: Situation) -> (Vec<Containme
     (order, refused)
 }
 
-fn passed_over(containment: Containment, wish: ContainmentWish, situation: Situation) -> Option<String> {
+fn reason_to_skip(containment: Containment, wish: ContainmentWish, situation: Situation) -> Option<String> {
     if let Some(exactly) = wish.exactly {
         if containment != exactly {
             return Some(format!("`{exactly}` was asked for"));

@@ -35,9 +35,9 @@ pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Res
     if command.as_bytes().contains(&b'/') {
         let file = Path::new(command);
         return match judge(&here(file)) {
-            Verdict::Fine => Ok(file.to_owned()),
-            Verdict::Refused(why) => Err(ResolveError::NotExecutable { path: file.to_owned(), why }),
-            Verdict::Missing => Err(ResolveError::NotFound { command: command.to_owned(), path: None }),
+            FileCheck::Fine => Ok(file.to_owned()),
+            FileCheck::Refused(why) => Err(ResolveError::NotExecutable { path: file.to_owned(), why }),
+            FileCheck::Missing => Err(ResolveError::NotFound { command: command.to_owned(), path: None }),
         };
     }
     // glibc uses this value if there is no PATH.
@@ -47,28 +47,28 @@ pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Res
         // An empty entry is the current directory.
         let file = if dir.as_os_str().is_empty() { Path::new(".").join(command) } else { dir.join(command) };
         match judge(&here(&file)) {
-            Verdict::Fine => return Ok(file),
-            Verdict::Refused(why) => refused = refused.or(Some(ResolveError::NotExecutable { path: file, why })),
-            Verdict::Missing => {}
+            FileCheck::Fine => return Ok(file),
+            FileCheck::Refused(why) => refused = refused.or(Some(ResolveError::NotExecutable { path: file, why })),
+            FileCheck::Missing => {}
         }
     }
     Err(refused.unwrap_or_else(|| ResolveError::NotFound { command: command.to_owned(), path: Some(path.to_owned()) }))
 }
 
-enum Verdict {
+enum FileCheck {
     Fine,
     Refused(&'static str),
     Missing,
 }
 
-fn judge(file: &Path) -> Verdict {
-    let Ok(meta) = fs::metadata(file) else { return Verdict::Missing };
+fn judge(file: &Path) -> FileCheck {
+    let Ok(meta) = fs::metadata(file) else { return FileCheck::Missing };
     if meta.is_dir() {
-        return Verdict::Refused("it is a directory");
+        return FileCheck::Refused("it is a directory");
     }
     match rustix::fs::access(file, Access::EXEC_OK) {
-        Ok(()) => Verdict::Fine,
-        Err(_) => Verdict::Refused("permission denied"),
+        Ok(()) => FileCheck::Fine,
+        Err(_) => FileCheck::Refused("permission denied"),
     }
 }
 

@@ -15,11 +15,11 @@ use crate::ledger::book::{Book, Entry, Listed};
 use crate::ledger::receipts;
 use crate::ledger::store::Store;
 use crate::places::Places;
-use crate::platform::identity::Held;
+use crate::platform::identity::HeldProcess;
 use crate::platform::proc::Proc;
 use crate::platform::{linux, poll};
+use crate::tree::driver::{END_SIGNAL, END_VALUE, FORCE_VALUE};
 use crate::tree::sweep;
-use crate::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_model::limits;
@@ -100,7 +100,7 @@ impl<'a> Ending<'a> {
         // End the members without a living process of leash.
         let swept = store.as_ref().map(|store| sweep::sweep(store, Some(self.proc))).unwrap_or_default();
         self.ended.warnings.extend(swept.warnings);
-        let mut read = Read::default();
+        let mut read = ReceiptFiles::default();
         for member in members {
             // A receipt that the sweep has just made comes before one in a file.
             let found = swept.receipts.iter().find(|receipt| receipt.run == member.run()).cloned();
@@ -232,13 +232,13 @@ impl<'a> Ending<'a> {
 
     /// Kills the processes of leash that look after a run, so that the sweep that follows can end it. The server can
     /// write to the record. So a process counts as leash's only if it also holds the run's lock open.
-    fn kill_attendants(&self, member: &Joined, attendants: &[Held]) {
+    fn kill_attendants(&self, member: &Joined, attendants: &[HeldProcess]) {
         if !matches!(member, Joined::Run(_)) {
             return;
         }
         let Ok(Some(store)) = Store::look(&self.places.runtime_dir) else { return };
-        let is_ours = |held: &&Held| store.is_lock_open_in(member.run(), held.id.pid);
-        let ours: Vec<&Held> = attendants.iter().filter(is_ours).collect();
+        let is_ours = |held: &&HeldProcess| store.is_lock_open_in(member.run(), held.id.pid);
+        let ours: Vec<&HeldProcess> = attendants.iter().filter(is_ours).collect();
         self.record_members(&store, member.run(), &ours);
         for attendant in ours {
             let _ = attendant.signal(Signal::KILL);
@@ -253,7 +253,7 @@ impl<'a> Ending<'a> {
 
     /// Records the processes below the processes of leash. A stopped keeper can't do that, and with its death their
     /// descent is lost.
-    fn record_members(&self, store: &Store, run: &str, ours: &[&Held]) {
+    fn record_members(&self, store: &Store, run: &str, ours: &[&HeldProcess]) {
         let Ok(entry) = store.take(run) else { return };
         let Ok(Some(mut record)) = entry.read() else { return };
         let mut family: Vec<i32> = ours.iter().map(|attendant| attendant.id.pid).collect();
@@ -262,7 +262,7 @@ impl<'a> Ending<'a> {
         for pid in below.iter().filter(|pid| !ours.iter().any(|attendant| attendant.id.pid == **pid)) {
             // Another process may have got the number since the walk. The process that has it now must still have a
             // parent in the tree.
-            let held = Held::open(self.proc, *pid).filter(|held| family.contains(&held.stat.ppid));
+            let held = HeldProcess::open(self.proc, *pid).filter(|held| family.contains(&held.stat.ppid));
             record.members.extend(held.map(|held| held.id).filter(|id| !record.members.contains(id)));
         }
         record.members.truncate(limits::RECORDED_MEMBERS);
@@ -279,8 +279,8 @@ impl<'a> Ending<'a> {
 }
 
 /// True if there are any, and a signal or a tracer has stopped each of them.
-fn all_stopped(attendants: &[Held], proc: &Proc) -> bool {
-    let is_stopped = |held: &Held| proc.stat(held.id.pid).is_some_and(|stat| stat.is_stopped());
+fn all_stopped(attendants: &[HeldProcess], proc: &Proc) -> bool {
+    let is_stopped = |held: &HeldProcess| proc.stat(held.id.pid).is_some_and(|stat| stat.is_stopped());
     !attendants.is_empty() && attendants.iter().all(is_stopped)
 }
 
@@ -295,12 +295,12 @@ fn patience(member: &Joined) -> Duration {
 }
 
 /// The processes of leash that look after a member, if they are still the recorded ones.
-fn attendants(member: &Joined, proc: &Proc) -> Vec<Held> {
+fn attendants(member: &Joined, proc: &Proc) -> Vec<HeldProcess> {
     let ids: Vec<Identity> = match member {
         Joined::Run(record) => of_run(record),
         Joined::Connection(book, _) => of_book(book),
     };
-    ids.into_iter().filter_map(|id| Held::open_same(proc, id)).filter(|held| !held.stat.dead()).collect()
+    ids.into_iter().filter_map(|id| HeldProcess::open_same(proc, id)).filter(|held| !held.stat.dead()).collect()
 }
 
 fn of_run(record: &Record) -> Vec<Identity> {
@@ -312,11 +312,11 @@ fn of_book(book: &Listed) -> Vec<Identity> {
 
 /// Receipt files, each read once.
 #[derive(Default)]
-struct Read {
+struct ReceiptFiles {
     files: HashMap<PathBuf, Vec<Receipt>>,
 }
 
-impl Read {
+impl ReceiptFiles {
     /// The newest receipt of a member. The member may write its receipts to another file than we do.
     fn receipt(&mut self, member: &Joined) -> Option<Receipt> {
         let path = match member {

@@ -9,7 +9,7 @@ pub use ending::{Ended, Ending, SweepUpstreams, Unfinished};
 #[cfg(feature = "tokio")]
 pub use held::AsyncStreams;
 #[cfg(feature = "rmcp")]
-pub(crate) use held::elsewhere;
+pub(crate) use held::run_on_thread;
 pub use held::{Session, SessionEnding, SessionError};
 pub use joined::{Joined, Target, joined};
 pub use together::together;

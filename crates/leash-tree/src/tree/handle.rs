@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::control::fds;
+use super::driver::{END_SIGNAL, FORCE_VALUE};
 use super::spec::Spec;
 use super::supervisor::{self, FirstLook};
-use super::warden::{END_SIGNAL, FORCE_VALUE};
-use crate::owner::Watch;
+use crate::owner::OwnerWatch;
 use crate::places::Places;
-use crate::platform::channel::{self, Heard};
+use crate::platform::channel::{self, ChannelRead};
 use crate::platform::command::{self, Launch};
 use crate::platform::{identity, linux, poll};
 use leash_model::clock::{Moment, timeout_until};
@@ -196,14 +196,14 @@ impl Tree {
     pub fn poll_over(&mut self) -> Option<Result<Receipt, TreeError>> {
         loop {
             match channel::receive(self.control.as_fd()) {
-                Heard::Message(Report::Over(receipt)) => self.claimed = Some(receipt),
-                Heard::Message(Report::Failed { message, refused }) => {
+                ChannelRead::Message(Report::Over(receipt)) => self.claimed = Some(receipt),
+                ChannelRead::Message(Report::Failed { message, refused }) => {
                     return Some(Err(TreeError::Start { message, refused }));
                 }
-                Heard::Message(Report::Event(_)) => {}
-                Heard::Closed => return Some(self.conclude()),
+                ChannelRead::Message(Report::Event(_)) => {}
+                ChannelRead::Closed => return Some(self.conclude()),
                 // The supervisor closes the socket when it exits.
-                Heard::Nothing => return None,
+                ChannelRead::Nothing => return None,
             }
         }
     }
@@ -234,7 +234,7 @@ impl Tree {
     }
 
     /// The keeper of the tree: all living processes that the server started are below it.
-    pub fn keeper(&self, proc: &crate::platform::proc::Proc) -> Option<identity::Held> {
+    pub fn keeper(&self, proc: &crate::platform::proc::Proc) -> Option<identity::HeldProcess> {
         let above = self.leader.and_then(|leader| proc.stat(leader)).map(|stat| stat.ppid);
         let supervisor = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok())?;
         // If the leader has already exited or lives in a namespace, take the supervisor's only child.
@@ -242,7 +242,7 @@ impl Tree {
             .into_iter()
             .chain(proc.children(supervisor).found)
             .find(|pid| proc.stat(*pid).is_some_and(|stat| stat.ppid == supervisor))?;
-        identity::Held::open(proc, keeper)
+        identity::HeldProcess::open(proc, keeper)
     }
 
     /// Ends the grace: the keeper kills what is left. For a tree whose end was requested.
@@ -283,9 +283,9 @@ impl Tree {
     fn report(&mut self) -> Result<Report, TreeError> {
         loop {
             match channel::receive(self.control.as_fd()) {
-                Heard::Message(report) => return Ok(report),
-                Heard::Closed => return Err(TreeError::Lost),
-                Heard::Nothing => {}
+                ChannelRead::Message(report) => return Ok(report),
+                ChannelRead::Closed => return Err(TreeError::Lost),
+                ChannelRead::Nothing => {}
             }
             self.wait_for_news();
         }
@@ -383,7 +383,7 @@ pub(crate) fn supervise() {
     };
     let Some((spec, places)) = channel::read_memfd::<(Spec, Places)>(orders) else { return };
     let Ok(watched) = rustix::io::fcntl_dupfd_cloexec(&control, 3) else { return };
-    let owners = vec![Watch::new(Owner::Handle, watched)];
+    let owners = vec![OwnerWatch::new(Owner::Handle, watched)];
     let tell = |report: &Report| channel::send(control.as_fd(), report);
     let over = supervisor::supervise_for(&spec, &places, first, owners, &mut |event| tell(&Report::Event(event)));
     tell(&match over {

@@ -12,8 +12,8 @@ use super::error::StartError;
 use super::keeper::KEEPER;
 use super::spec::Spec;
 use crate::contain::leaf;
-use crate::ledger::store::Entry;
-use crate::owner::Watch;
+use crate::ledger::store::LockedRun;
+use crate::owner::OwnerWatch;
 use crate::platform::command::{self, Launch};
 use crate::platform::identity::{self, boot_id, pid_namespace};
 use crate::platform::proc::Proc;
@@ -39,7 +39,7 @@ pub(super) fn command_line(spec: &Spec) -> Result<CommandLine, StartError> {
 }
 
 /// The record of a run, written before the run exists.
-pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: Option<&Proc>) -> Record {
+pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[OwnerWatch], proc: Option<&Proc>) -> Record {
     let leaf = leaf::own_cgroup().ok().map(|dir| dir.join(format!("leash-{}", spec.run)));
     Record {
         version: RECORD_VERSION,
@@ -84,8 +84,8 @@ pub(super) struct KeeperLaunch<'a> {
     pub(super) program: &'a Path,
     pub(super) orders: &'a Orders,
     pub(super) command: &'a CommandLine,
-    pub(super) entry: &'a Entry,
-    pub(super) watches: &'a [Watch],
+    pub(super) locked_run: &'a LockedRun,
+    pub(super) watches: &'a [OwnerWatch],
 }
 
 /// A keeper that was started.
@@ -104,7 +104,7 @@ impl KeeperLaunch<'_> {
         let mut given = vec![
             (theirs, fds::CONTROL),
             (control::write_orders(self.orders, self.command).map_err(StartError::Keeper)?, fds::ORDERS),
-            (copy(self.entry.lock())?, fds::LOCK),
+            (copy(self.locked_run.lock())?, fds::LOCK),
             (identity::pidfd(getpid().as_raw_pid()).map_err(resource)?, fds::SUPERVISOR),
         ];
         for (watch, number) in self.watches.iter().zip(fds::OWNERS..) {

@@ -31,7 +31,7 @@ use leash_model::limits;
 use leash_model::owner::Owner;
 use leash_model::receipt::UpstreamEnd;
 use leash_tree::ledger::book::{Cover, Entry};
-use leash_tree::owner::Watch;
+use leash_tree::owner::OwnerWatch;
 use leash_tree::platform::command::{self, Launch};
 use leash_tree::platform::{channel, identity, linux};
 
@@ -321,7 +321,7 @@ impl KeeperProcess {
 
 /// Selects the owners that the keeper of a connection watches, too. So a session of a dead owner ends even if leash is
 /// stopped (SIGSTOP). The host's stdin is left out, because its end alone does not say if all lines were read.
-pub fn watched(watches: &[Watch]) -> impl Iterator<Item = &Watch> {
+pub fn watched(watches: &[OwnerWatch]) -> impl Iterator<Item = &OwnerWatch> {
     watches.iter().filter(|watch| matches!(watch.owner, Owner::Process { .. } | Owner::Terminal))
 }
 

@@ -21,11 +21,11 @@ use crate::delete::{self, DeleteResult};
 use crate::sweep::{self, Sweep, SweptBy};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::receipt::{EndedBy, Reason, UpstreamEnd};
-use leash_tree::ledger::book::{Abandoned, Book, Entry};
+use leash_tree::ledger::book::{AbandonedBook, Book, Entry};
 use leash_tree::ledger::receipts;
-use leash_tree::owner::Watch;
-use leash_tree::platform::channel::{self, Heard};
-use leash_tree::platform::poll::{self, Sight};
+use leash_tree::owner::OwnerWatch;
+use leash_tree::platform::channel::{self, ChannelRead};
+use leash_tree::platform::poll::{self, PollOutcome};
 use leash_tree::platform::{linux, spawn};
 use leash_tree::tree::keeper::{self, EntryPoint};
 
@@ -49,7 +49,7 @@ struct KeeperDriver {
     orders: KeeperOrders,
     /// The book's lock, shared with the watched process. The book is abandoned only when both are gone.
     lock: OwnedFd,
-    watches: Vec<Watch>,
+    watches: Vec<OwnerWatch>,
     /// The socket at which a new gateway asks for the sessions.
     handover_socket: Option<UnixListener>,
     /// Events that the machine has not seen.
@@ -66,7 +66,7 @@ impl KeeperDriver {
         let lock = linux::inherited_fd(fds::LOCK).ok()?;
         let mut watches = Vec::new();
         for (owner, number) in orders.owners.iter().zip(fds::OWNERS..) {
-            watches.push(Watch::new(owner.clone(), linux::inherited_fd(number).ok()?));
+            watches.push(OwnerWatch::new(owner.clone(), linux::inherited_fd(number).ok()?));
         }
         let mut inherited = fds::OWNERS + watches.len() as i32;
         let mut handover_socket = None;
@@ -78,7 +78,7 @@ impl KeeperDriver {
         // The signals stay blocked and unread: only SIGKILL ends a keeper.
         drop(linux::listen(&keeper::SIGNALS).ok()?);
         let _ = rustix::process::setsid();
-        spawn::let_go_of_stdio();
+        spawn::detach_stdio();
         Some(KeeperDriver {
             machine: Machine::new(&orders),
             control,
@@ -95,7 +95,7 @@ impl KeeperDriver {
             let event = self.next();
             for effect in self.machine.apply(event, Moment::now()) {
                 match effect {
-                    Effect::MakeRoom => spawn::make_room(),
+                    Effect::MakeRoom => spawn::close_stdin_and_stdout(),
                     // The result of an effect comes before everything that was seen earlier.
                     Effect::ReadCover => self.events.push_front(self.read_cover()),
                     Effect::HandOver => self.events.push_front(self.hand_over()),
@@ -112,9 +112,9 @@ impl KeeperDriver {
         loop {
             if self.machine.listens() {
                 match channel::receive(self.control.as_fd()) {
-                    Heard::Message(message) => return Event::Message(message),
-                    Heard::Closed => return Event::ProcessGone,
-                    Heard::Nothing => {}
+                    ChannelRead::Message(message) => return Event::Message(message),
+                    ChannelRead::Closed => return Event::ProcessGone,
+                    ChannelRead::Nothing => {}
                 }
             }
             match self.events.pop_front() {
@@ -132,14 +132,14 @@ impl KeeperDriver {
             self.watches.clear();
         }
         let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
-        polled.extend(self.watches.iter().map(Watch::poll));
+        polled.extend(self.watches.iter().map(OwnerWatch::poll));
         match poll::poll(&mut polled, self.patience().as_ref()) {
-            Sight::Clear => {
+            PollOutcome::Clear => {
                 let owners = self.watches.iter().zip(&polled[1..]).rev();
                 let gone = owners.filter_map(|(watch, answer)| watch.judge(answer.revents()));
                 self.events.extend(gone.map(Event::OwnerGone));
             }
-            Sight::Blind => self.events.push_back(Event::Blind),
+            PollOutcome::Blind => self.events.push_back(Event::Blind),
         }
         self.events.push_back(Event::Tick);
     }
@@ -151,9 +151,9 @@ impl KeeperDriver {
         let sight = poll::poll(&mut polled, self.patience().as_ref());
         let is_asked = polled.iter().any(|socket| !socket.revents().is_empty());
         self.events.push_back(match sight {
-            Sight::Blind => Event::Blind,
-            Sight::Clear if is_asked => Event::Asked,
-            Sight::Clear => Event::Tick,
+            PollOutcome::Blind => Event::Blind,
+            PollOutcome::Clear if is_asked => Event::Asked,
+            PollOutcome::Clear => Event::Tick,
         });
     }
 
@@ -185,7 +185,7 @@ impl KeeperDriver {
         // Closes the socket, so that a new gateway does not wait.
         drop(self.handover_socket.take());
         // A book that cannot be read stays for the next start.
-        let Ok(book) = Abandoned::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock) else { return };
+        let Ok(book) = AbandonedBook::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock) else { return };
         match &self.orders.connection_facts {
             Some(connection_facts) => end_together(&self.orders, connection_facts, self.machine.held(), book, reason),
             None => end_each(&self.orders, self.machine.held(), book, reason),
@@ -198,7 +198,7 @@ fn end_together(
     orders: &KeeperOrders,
     connection_facts: &ConnectionFacts,
     held: &HeldSessions,
-    book: Abandoned,
+    book: AbandonedBook,
     reason: Reason,
 ) {
     let began = Moment::now();
@@ -249,7 +249,7 @@ fn delete_all(sessions: BTreeMap<&str, HeldSession>) -> Option<BTreeMap<String, 
 
 /// Ends the sessions of a gateway, each with its own receipt: those in its book, with the credentials that the keeper
 /// was told, and those that the gateway could not write into the book.
-fn end_each(orders: &KeeperOrders, held: &HeldSessions, mut book: Abandoned, reason: Reason) {
+fn end_each(orders: &KeeperOrders, held: &HeldSessions, mut book: AbandonedBook, reason: Reason) {
     let sessions = held.read();
     let by_key = sessions.iter().map(|(key, session)| (*key, session));
     book.open.extend(unwritten(by_key, &book.open, &orders.receipts));
@@ -357,8 +357,8 @@ mod tests {
         let scratch = Scratch::new();
         let places = Places::below(&*scratch);
         let book = Book::of_gateway(&places, None).expect("a book");
-        let other = Cover { started_ms: book.whose().started_ms + 1, ..book.whose().clone() };
-        for (cover, is_left) in [(Some(other), true), (Some(book.whose().clone()), false), (None, false)] {
+        let other = Cover { started_ms: book.cover().started_ms + 1, ..book.cover().clone() };
+        for (cover, is_left) in [(Some(other), true), (Some(book.cover().clone()), false), (None, false)] {
             let mut keeper = keeper(&places, &book, None, cover);
             let effects = keeper.machine.apply(Event::ProcessGone, Moment::now());
             assert_eq!(effects, [Effect::MakeRoom, Effect::ReadCover]);

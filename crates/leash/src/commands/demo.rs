@@ -16,7 +16,7 @@ use clap::ValueEnum as _;
 use leash_model::clock::Moment;
 use leash_model::receipt::Receipt;
 use leash_tree::ledger::receipts;
-use leash_tree::platform::identity::{self, Held};
+use leash_tree::platform::identity::{self, HeldProcess};
 use leash_tree::platform::proc::Proc;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
@@ -177,7 +177,7 @@ impl Stage {
     }
 
     /// Reads the PIDs that the processes report, and opens a pidfd for each.
-    fn cast(&self, reader: &mut File) -> io::Result<Vec<Held>> {
+    fn cast(&self, reader: &mut File) -> io::Result<Vec<HeldProcess>> {
         let give_up = Moment::now() + APPEAR;
         let mut text = String::new();
         while text.lines().count() < CAST.len() || !text.ends_with('\n') {
@@ -192,12 +192,14 @@ impl Stage {
         let pid_of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         let missing = |name: &str| io::Error::other(format!("the sample's {name} did not appear"));
         CAST.iter()
-            .map(|(name, _)| pid_of(name).and_then(|pid| Held::open(&self.proc, pid)).ok_or_else(|| missing(name)))
+            .map(|(name, _)| {
+                pid_of(name).and_then(|pid| HeldProcess::open(&self.proc, pid)).ok_or_else(|| missing(name))
+            })
             .collect()
     }
 
     /// Ends the processes that the act left: only those that this demonstration started, through their pidfds.
-    fn clean_up(&self, cast: &[Held], reader: &File) -> io::Result<()> {
+    fn clean_up(&self, cast: &[HeldProcess], reader: &File) -> io::Result<()> {
         for held in cast {
             // An error means that it has exited, which is fine.
             let _ = held.signal(Signal::KILL);

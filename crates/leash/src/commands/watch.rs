@@ -9,7 +9,7 @@ use leash_orphans::act::ReapSettings;
 use leash_orphans::act::watch::{self, WatchMemory};
 use leash_orphans::scan::{UnrelatedProcesses, resources};
 use leash_orphans::{Evidence, Finding, Verdict};
-use leash_tree::platform::identity::Held;
+use leash_tree::platform::identity::HeldProcess;
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 
@@ -130,7 +130,7 @@ fn holders(findings: &[Finding]) -> Vec<Identity> {
 
 /// Waits until a host has exited, or until the next scan.
 fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
-    let held: Vec<Held> = hosts.iter().filter_map(|id| Held::open_same(&survey.proc, *id)).collect();
+    let held: Vec<HeldProcess> = hosts.iter().filter_map(|id| HeldProcess::open_same(&survey.proc, *id)).collect();
     // A host has exited since the scan, or its pidfd can't be opened. The latter may stay so, and scans must not
     // follow each other without a pause.
     let next = if held.len() < hosts.len() { next.min(Moment::now() + SOON) } else { next };

@@ -69,7 +69,7 @@ fn book_is_abandoned_only_after_its_process_died() {
     drop(found);
     let found = Book::abandoned(&ground.runtime()).expect("read");
     assert_eq!(sessions(&found[0].open), ["c"]);
-    found.into_iter().for_each(Abandoned::remove);
+    found.into_iter().for_each(AbandonedBook::remove);
     assert_eq!(ground.files(), 0);
 }
 
@@ -205,7 +205,7 @@ fn member_belongs_to_its_session_before_anything_is_open() {
     let book = Book::of_connection(&ground.places(), "run-1", member.clone()).expect("a book");
     let [listed] = &Book::list(&ground.runtime()).expect("read")[..] else { panic!("one book") };
     assert_eq!((listed.cover.run.as_str(), listed.session()), ("run-1", Some("job-7")));
-    assert_eq!(listed.cover.command, Command::Connect { member });
+    assert_eq!(listed.cover.command, BookCommand::Connect { member });
     assert!(Book::is_attended(&ground.runtime(), book.run()));
     // A gateway belongs to no session itself. It numbers the entries that it opens for one.
     let gateway = Book::of_gateway(&ground.places(), None).expect("a book");
@@ -228,7 +228,7 @@ fn book_changes_its_owner_in_one_step() {
         old.open(&entry(session)).expect("written");
     }
     old.over("a").expect("written");
-    let cover = old.whose().clone();
+    let cover = old.cover().clone();
     let lock = old.lock().try_clone_to_owned().expect("a descriptor");
     drop(old);
     let look = |expected: &Cover| {
@@ -242,8 +242,8 @@ fn book_changes_its_owner_in_one_step() {
     assert_eq!((sessions(&found), look(&cover)), (vec!["b", "c"], "b".to_owned()));
     book.own().expect("renamed");
     assert_eq!(
-        (&book.whose().command, look(book.whose())),
-        (&Command::Serve { listen: Some(address) }, "b c".to_owned())
+        (&book.cover().command, look(book.cover())),
+        (&BookCommand::Serve { listen: Some(address) }, "b c".to_owned())
     );
     for session in ["b", "c"] {
         book.over(session).expect("written");

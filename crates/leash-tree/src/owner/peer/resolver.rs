@@ -11,10 +11,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::hints::Hints;
-use super::holders::{Holders, Why, holders_of, is_ours};
+use super::holders::{Holders, UnknownReason, holders_of, is_ours};
 use super::reserve::Reserve;
-use super::sock_diag::{Asked, Lookup};
-use super::{Ends, PeerSocket, is_local, table};
+use super::sock_diag::{Lookup, NetlinkAnswer};
+use super::{PeerSocket, SocketEnds, is_local, table};
 use crate::blocking;
 use crate::platform::proc::Proc;
 use leash_model::limits;
@@ -24,19 +24,19 @@ use leash_model::limits;
 pub struct Resolver {
     lookup: Rc<Lookup>,
     /// Unbounded: a connection has at most one open request, and connections are bounded.
-    requests: mpsc::UnboundedSender<Request>,
+    requests: mpsc::UnboundedSender<OwnerRequest>,
 }
 
-struct Request {
-    question: Question,
+struct OwnerRequest {
+    question: OwnerQuestion,
     answer: oneshot::Sender<Holders>,
     /// The number of searches that found its socket held by no visible process.
     hidden: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Question {
-    ends: Ends,
+struct OwnerQuestion {
+    ends: SocketEnds,
     /// `None` if netlink gave no answer, so the tables must be read.
     socket: Option<PeerSocket>,
 }
@@ -60,7 +60,7 @@ impl Resolver {
         self.search(peer, local, None)
     }
 
-    /// The same as [`Resolver::owners`] for a connection whose client had `socket`. Returns [`Holders::Nobody`] if
+    /// The same as [`Resolver::owners`] for a connection whose client had `socket`. Returns [`Holders::None`] if
     /// another connection has the two addresses by now. For asking again when the owners are gone, because another
     /// process may have inherited the socket.
     pub fn owners_of(
@@ -82,7 +82,7 @@ impl Resolver {
         async move {
             match asked {
                 Ok(at_once) => at_once,
-                Err(later) => later.await.unwrap_or(Holders::Unknown(Why::Stopped)),
+                Err(later) => later.await.unwrap_or(Holders::Unknown(UnknownReason::Stopped)),
             }
         }
     }
@@ -95,29 +95,29 @@ impl Resolver {
         known: Option<PeerSocket>,
     ) -> Result<Holders, oneshot::Receiver<Holders>> {
         if !is_local(&peer, &local) {
-            return Ok(Holders::Unknown(Why::Remote));
+            return Ok(Holders::Unknown(UnknownReason::Remote));
         }
-        let ends = Ends::of_client(peer, local);
+        let ends = SocketEnds::of_client(peer, local);
         let socket = match self.lookup.ask(ends) {
-            Asked::Absent | Asked::Found(PeerSocket { inode: 0, .. }) => return Ok(Holders::Nobody),
-            Asked::Found(socket) if known.is_some_and(|known| known.inode != socket.inode) => {
-                return Ok(Holders::Nobody);
+            NetlinkAnswer::Absent | NetlinkAnswer::Found(PeerSocket { inode: 0, .. }) => return Ok(Holders::None),
+            NetlinkAnswer::Found(socket) if known.is_some_and(|known| known.inode != socket.inode) => {
+                return Ok(Holders::None);
             }
-            Asked::Found(socket) => Some(socket),
+            NetlinkAnswer::Found(socket) => Some(socket),
             // Search for the known socket, even if another connection has the addresses by now.
-            Asked::NoAnswer => known,
+            NetlinkAnswer::NoAnswer => known,
         };
         let (answer, later) = oneshot::channel();
         // If the task is gone, it has dropped the queue and with it `answer`, so `later` returns an error.
-        let _ = self.requests.send(Request { question: Question { ends, socket }, answer, hidden: 0 });
+        let _ = self.requests.send(OwnerRequest { question: OwnerQuestion { ends, socket }, answer, hidden: 0 });
         Err(later)
     }
 }
 
 /// Answers all requests that came in during the last search, with one search.
 async fn serve(
-    mut queue: mpsc::UnboundedReceiver<Request>,
-    requests: mpsc::WeakUnboundedSender<Request>,
+    mut queue: mpsc::UnboundedReceiver<OwnerRequest>,
+    requests: mpsc::WeakUnboundedSender<OwnerRequest>,
     tracker: TaskTracker,
 ) {
     let mut searcher = Some(Searcher::new());
@@ -128,7 +128,7 @@ async fn serve(
         if batch.is_empty() {
             continue;
         }
-        let questions: Vec<Question> = batch.iter().map(|request| request.question).collect();
+        let questions: Vec<OwnerQuestion> = batch.iter().map(|request| request.question).collect();
         let mut working = searcher.take().unwrap_or_else(Searcher::new);
         let token = tracker.token();
         let search = blocking::spawn(move || {
@@ -137,7 +137,7 @@ async fn serve(
             (working, answers)
         });
         // If the search panicked or the runtime shuts down, the batch is dropped: the waiting callers get
-        // [`Why::Stopped`].
+        // [`UnknownReason::Stopped`].
         let Ok((back, answers)) = search.await else {
             batch.clear();
             continue;
@@ -157,17 +157,17 @@ async fn serve(
 /// True if the process that holds a socket may be exiting. An exiting process first gives up its memory; then even its
 /// own user may not read its descriptors. Next it gives up its table of descriptors, and then closes them one by one.
 /// All this time its sockets are open.
-fn may_be_closing(question: &Question, holders: &Holders) -> bool {
+fn may_be_closing(question: &OwnerQuestion, holders: &Holders) -> bool {
     let is_of_our_user = || question.socket.is_some_and(|socket| socket.uid == rustix::process::geteuid().as_raw());
     match holders {
-        Holders::Unknown(Why::Hidden) => true,
-        Holders::Unknown(Why::NotPermitted) => is_of_our_user(),
+        Holders::Unknown(UnknownReason::Hidden) => true,
+        Holders::Unknown(UnknownReason::NotPermitted) => is_of_our_user(),
         _ => false,
     }
 }
 
 /// Asks again after a pause. Only a socket that stays hidden or refused is reported as such.
-async fn ask_again(mut request: Request, pause: Duration, requests: mpsc::WeakUnboundedSender<Request>) {
+async fn ask_again(mut request: OwnerRequest, pause: Duration, requests: mpsc::WeakUnboundedSender<OwnerRequest>) {
     tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
     request.hidden += 1;
     // Without the sender the gateway is shutting down: dropping the request reports that the search was stopped.
@@ -191,9 +191,9 @@ impl Searcher {
     }
 
     /// Searches. If no descriptor was free for that, searches once more with those in reserve.
-    fn answer(&mut self, questions: &[Question]) -> Vec<Holders> {
+    fn answer(&mut self, questions: &[OwnerQuestion]) -> Vec<Holders> {
         let mut answers = self.search(questions);
-        let starved = |holders: &Holders| matches!(holders, Holders::Unknown(Why::OutOfDescriptors));
+        let starved = |holders: &Holders| matches!(holders, Holders::Unknown(UnknownReason::OutOfDescriptors));
         if answers.iter().any(starved) && self.reserve.give_up() {
             answers = self.search(questions);
         }
@@ -201,8 +201,8 @@ impl Searcher {
         answers
     }
 
-    fn search(&mut self, questions: &[Question]) -> Vec<Holders> {
-        let known = self.proc.ok_or(Why::NoProc).and_then(|proc| Ok((proc, sockets(questions)?)));
+    fn search(&mut self, questions: &[OwnerQuestion]) -> Vec<Holders> {
+        let known = self.proc.ok_or(UnknownReason::NoProc).and_then(|proc| Ok((proc, sockets(questions)?)));
         let (proc, sockets) = match known {
             Ok(known) => known,
             Err(why) => return vec![Holders::Unknown(why); questions.len()],
@@ -214,10 +214,16 @@ impl Searcher {
 
     /// Searches again for sockets that no process has according to /proc but that the kernel still knows. Either a
     /// process passed the socket on during the search, or a process that we can't see holds it.
-    fn look_twice(&mut self, proc: &Proc, questions: &[Question], sockets: &[PeerSocket], answers: &mut [Holders]) {
+    fn look_twice(
+        &mut self,
+        proc: &Proc,
+        questions: &[OwnerQuestion],
+        sockets: &[PeerSocket],
+        answers: &mut [Holders],
+    ) {
         let is_held = |at: &usize| {
-            let Question { ends, .. } = questions[*at];
-            matches!(answers[*at], Holders::Nobody)
+            let OwnerQuestion { ends, .. } = questions[*at];
+            matches!(answers[*at], Holders::None)
                 && sockets[*at].inode != 0
                 && matches!(self.lookup.socket(ends.from, ends.to), Ok(Some(now)) if now == sockets[*at])
         };
@@ -228,8 +234,8 @@ impl Searcher {
         let again: Vec<PeerSocket> = doubtful.iter().map(|&at| sockets[at]).collect();
         for (at, holders) in doubtful.into_iter().zip(holders_of(proc, &again, &mut self.hints)) {
             answers[at] = match holders {
-                Holders::Nobody if is_ours(sockets[at]) => Holders::Unknown(Why::Ourselves),
-                Holders::Nobody => Holders::Unknown(Why::Hidden),
+                Holders::None if is_ours(sockets[at]) => Holders::Unknown(UnknownReason::Ourselves),
+                Holders::None => Holders::Unknown(UnknownReason::Hidden),
                 holders => holders,
             };
         }
@@ -238,19 +244,20 @@ impl Searcher {
 
 /// The sockets of the requests. Those without an answer from netlink are read from the tables. A missing socket has
 /// inode 0.
-fn sockets(questions: &[Question]) -> Result<Vec<PeerSocket>, Why> {
+fn sockets(questions: &[OwnerQuestion]) -> Result<Vec<PeerSocket>, UnknownReason> {
     const GONE: PeerSocket = PeerSocket { inode: 0, uid: 0 };
-    let open: Vec<Ends> = questions.iter().filter(|asked| asked.socket.is_none()).map(|asked| asked.ends).collect();
+    let open: Vec<SocketEnds> =
+        questions.iter().filter(|asked| asked.socket.is_none()).map(|asked| asked.ends).collect();
     let found = if open.is_empty() { Vec::new() } else { table::find(&open).map_err(|error| unreadable(&error))? };
     let mut found = found.into_iter();
-    let socket = |asked: &Question| asked.socket.or_else(|| found.next().flatten()).unwrap_or(GONE);
+    let socket = |asked: &OwnerQuestion| asked.socket.or_else(|| found.next().flatten()).unwrap_or(GONE);
     Ok(questions.iter().map(socket).collect())
 }
 
-fn unreadable(error: &io::Error) -> Why {
+fn unreadable(error: &io::Error) -> UnknownReason {
     match Errno::from_io_error(error) {
-        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => Why::OutOfDescriptors,
-        _ => Why::NoProc,
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => UnknownReason::OutOfDescriptors,
+        _ => UnknownReason::NoProc,
     }
 }
 
@@ -260,8 +267,8 @@ mod tests {
 
     use super::*;
 
-    fn question(peer: SocketAddr, local: SocketAddr) -> Question {
-        Question { ends: Ends::of_client(peer, local), socket: None }
+    fn question(peer: SocketAddr, local: SocketAddr) -> OwnerQuestion {
+        OwnerQuestion { ends: SocketEnds::of_client(peer, local), socket: None }
     }
 
     /// Another connection has the two addresses by now. Its holder does not hold the first connection's socket.
@@ -275,22 +282,22 @@ mod tests {
         let local = server.local_addr().unwrap();
         let now = resolver.lookup.socket(peer, local).unwrap().unwrap();
         let before = PeerSocket { inode: now.inode + 1, ..now };
-        assert!(matches!(resolver.owners_of(peer, local, before).await, Holders::Nobody));
-        assert!(matches!(resolver.owners_of(peer, local, now).await, Holders::Unknown(Why::Ourselves)));
+        assert!(matches!(resolver.owners_of(peer, local, before).await, Holders::None));
+        assert!(matches!(resolver.owners_of(peer, local, now).await, Holders::Unknown(UnknownReason::Ourselves)));
     }
 
     #[test]
     fn a_process_that_may_be_closing_its_sockets_is_asked_for_again() {
         let ours = rustix::process::geteuid().as_raw();
-        let of = |uid| Question { socket: Some(PeerSocket { inode: 7, uid }), ..question(at(1), at(2)) };
+        let of = |uid| OwnerQuestion { socket: Some(PeerSocket { inode: 7, uid }), ..question(at(1), at(2)) };
         for (question, holders, again) in [
-            (of(ours), Holders::Unknown(Why::Hidden), true),
-            (of(ours + 1), Holders::Unknown(Why::Hidden), true),
-            (of(ours), Holders::Unknown(Why::NotPermitted), true),
-            (of(ours + 1), Holders::Unknown(Why::NotPermitted), false),
-            (question(at(1), at(2)), Holders::Unknown(Why::NotPermitted), false),
-            (of(ours), Holders::Unknown(Why::Ourselves), false),
-            (of(ours), Holders::Nobody, false),
+            (of(ours), Holders::Unknown(UnknownReason::Hidden), true),
+            (of(ours + 1), Holders::Unknown(UnknownReason::Hidden), true),
+            (of(ours), Holders::Unknown(UnknownReason::NotPermitted), true),
+            (of(ours + 1), Holders::Unknown(UnknownReason::NotPermitted), false),
+            (question(at(1), at(2)), Holders::Unknown(UnknownReason::NotPermitted), false),
+            (of(ours), Holders::Unknown(UnknownReason::Ourselves), false),
+            (of(ours), Holders::None, false),
         ] {
             assert_eq!(may_be_closing(&question, &holders), again, "{holders:?}");
         }
@@ -312,6 +319,6 @@ mod tests {
         let found: Vec<u64> = sockets(&questions).unwrap().iter().map(|socket| socket.inode).collect();
         assert_eq!(found, [0, inode]);
         let answers = Searcher::new().answer(&questions);
-        assert!(matches!(answers[..], [Holders::Nobody, Holders::Unknown(Why::Ourselves)]), "{answers:?}");
+        assert!(matches!(answers[..], [Holders::None, Holders::Unknown(UnknownReason::Ourselves)]), "{answers:?}");
     }
 }

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::{Ends, PeerSocket};
+use super::{PeerSocket, SocketEnds};
 
 /// States from linux/tcp_states.h, as the tables write them.
 const LISTEN: &str = "0A";
@@ -14,7 +14,7 @@ const ESTABLISHED: &str = "01";
 
 /// A line of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TcpEntry {
     /// Its own address.
     pub local: SocketAddr,
     /// The address of its peer.
@@ -29,8 +29,8 @@ pub struct Entry {
 }
 
 /// Finds the sockets with these ends, all in one pass.
-pub(super) fn find(ends: &[Ends]) -> Result<Vec<Option<PeerSocket>>, io::Error> {
-    let mut search = Search::new(ends);
+pub(super) fn find(ends: &[SocketEnds]) -> Result<Vec<Option<PeerSocket>>, io::Error> {
+    let mut search = TableSearch::new(ends);
     for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
         match File::open(path) {
             Ok(file) => search.read(BufReader::with_capacity(1 << 16, file))?,
@@ -42,13 +42,13 @@ pub(super) fn find(ends: &[Ends]) -> Result<Vec<Option<PeerSocket>>, io::Error> 
     Ok(search.into_found(ends))
 }
 
-struct Search {
+struct TableSearch {
     found: HashMap<(SocketAddr, SocketAddr), Option<PeerSocket>>,
 }
 
-impl Search {
-    fn new(ends: &[Ends]) -> Search {
-        Search { found: ends.iter().map(|ends| ((ends.from, ends.to), None)).collect() }
+impl TableSearch {
+    fn new(ends: &[SocketEnds]) -> TableSearch {
+        TableSearch { found: ends.iter().map(|ends| ((ends.from, ends.to), None)).collect() }
     }
 
     fn read(&mut self, mut table: impl BufRead) -> Result<(), io::Error> {
@@ -64,25 +64,25 @@ impl Search {
         Ok(())
     }
 
-    fn into_found(self, ends: &[Ends]) -> Vec<Option<PeerSocket>> {
+    fn into_found(self, ends: &[SocketEnds]) -> Vec<Option<PeerSocket>> {
         ends.iter().map(|ends| self.found.get(&(ends.from, ends.to)).copied().flatten()).collect()
     }
 }
 
 fn parse(line: &str) -> Option<((SocketAddr, SocketAddr), PeerSocket)> {
-    let Entry { local, remote, uid, inode, .. } = entry(line).filter(|entry| !entry.listens)?;
+    let TcpEntry { local, remote, uid, inode, .. } = entry(line).filter(|entry| !entry.listens)?;
     Some(((local, remote), PeerSocket { inode, uid }))
 }
 
 /// Reads `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the
 /// heading and for malformed lines.
-pub fn entry(line: &str) -> Option<Entry> {
+pub fn entry(line: &str) -> Option<TcpEntry> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
     let state = fields.next()?;
     let uid = fields.nth(3)?.parse().ok()?;
     let inode = fields.nth(1)?.parse().ok()?;
-    Some(Entry { local, remote, listens: state == LISTEN, established: state == ESTABLISHED, uid, inode })
+    Some(TcpEntry { local, remote, listens: state == LISTEN, established: state == ESTABLISHED, uid, inode })
 }
 
 /// Reads `0100007F:14CF`: each four bytes of the address are one number in this machine's byte order, and the port is a
@@ -126,8 +126,8 @@ mod tests {
 ";
 
     fn check(peer: &str, local: &str, expected: Option<(u64, u32)>) {
-        let ends = [Ends::of_client(peer.parse().unwrap(), local.parse().unwrap())];
-        let mut search = Search::new(&ends);
+        let ends = [SocketEnds::of_client(peer.parse().unwrap(), local.parse().unwrap())];
+        let mut search = TableSearch::new(&ends);
         search.read(TCP.as_bytes()).unwrap();
         search.read(TCP6.as_bytes()).unwrap();
         let found = search.into_found(&ends)[0].map(|socket| (socket.inode, socket.uid));
@@ -162,8 +162,8 @@ mod tests {
     #[test]
     fn one_pass_finds_several_sockets() {
         let ends = ["127.0.0.1:60080", "127.0.0.1:1", "127.0.0.1:60088"]
-            .map(|peer| Ends::of_client(peer.parse().unwrap(), "127.0.0.1:5327".parse().unwrap()));
-        let mut search = Search::new(&ends);
+            .map(|peer| SocketEnds::of_client(peer.parse().unwrap(), "127.0.0.1:5327".parse().unwrap()));
+        let mut search = TableSearch::new(&ends);
         search.read(TCP.as_bytes()).unwrap();
         search.read(TCP6.as_bytes()).unwrap();
         let inodes: Vec<_> = search.into_found(&ends).iter().map(|found| found.map(|socket| socket.inode)).collect();

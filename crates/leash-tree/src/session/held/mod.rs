@@ -1,19 +1,19 @@
 //! A session for programs that use the library: servers that end together.
 
-mod elsewhere;
 mod ending;
 mod gather;
 mod streams;
+mod thread_task;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
 
-pub(crate) use elsewhere::elsewhere;
 pub use ending::SessionEnding;
 #[cfg(feature = "tokio")]
 pub use streams::AsyncStreams;
+pub(crate) use thread_task::run_on_thread;
 
 use crate::places::Places;
 use crate::tree::{Spec, Tree, TreeError};
@@ -158,7 +158,7 @@ impl Session {
     pub async fn start_async(&mut self, spec: Spec) -> Result<&mut Tree, SessionError> {
         let (name, spec) = self.admit(spec)?;
         let places = self.places.clone();
-        let tree = elsewhere("leash-start", move || Tree::start(spec, &places)).await;
+        let tree = run_on_thread("leash-start", move || Tree::start(spec, &places)).await;
         self.hold(name, tree)
     }
 
@@ -200,7 +200,7 @@ impl Session {
         let began = Moment::now();
         // Ask all servers before waiting for the first, so that they end at the same time.
         self.trees.iter_mut().for_each(Tree::ask_to_end);
-        SessionEnding::new(gather::Session {
+        SessionEnding::new(gather::EndingSession {
             id: self.id,
             labels: self.labels,
             places: self.places,
