@@ -14,7 +14,7 @@ use leash_tree::blocking;
 use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
-use leash_tree::session::{Ended, Ending, Joined, Target, Unfinished, joined};
+use leash_tree::session::{EndReport, Ending, Joined, Target, Unfinished, joined};
 
 /// The sessions that have such members; `None` if the ledger could not be read, which does not mean that there are
 /// none.
@@ -80,7 +80,7 @@ pub(super) async fn end(jobs: &Rc<Jobs>, session: &str, force: bool, forced: imp
             ending.await
         }
     };
-    let Ended { receipts, unfinished, warnings } =
+    let EndReport { receipts, unfinished, warnings } =
         ended.unwrap_or_else(|_| not_known(session, "the task that ends its members failed"));
     warnings.into_iter().for_each(|warning| jobs.gateway.warn(warning));
     let mut holdings: Vec<Holding> = receipts.into_iter().flat_map(|receipt| receipt.holdings).collect();
@@ -91,7 +91,7 @@ pub(super) async fn end(jobs: &Rc<Jobs>, session: &str, force: bool, forced: imp
     holdings
 }
 
-fn end_members(places: &Places, session: String, force: bool) -> Ended {
+fn end_members(places: &Places, session: String, force: bool) -> EndReport {
     let Ok(proc) = Proc::own() else { return not_known(&session, "leash cannot tell processes apart") };
     let ending =
         Ending::new(places, &proc, vec![Target::Session(session.clone())], force, leash_upstream::sweep::at_once);
@@ -99,9 +99,9 @@ fn end_members(places: &Places, session: String, force: bool) -> Ended {
 }
 
 /// The result if leash could not find out whether the session has members: then nothing is proved to be gone.
-fn not_known(session: &str, why: &str) -> Ended {
+fn not_known(session: &str, why: &str) -> EndReport {
     let unfinished = Unfinished { session: session.to_owned(), run: session.to_owned(), why: why.to_owned() };
-    Ended { unfinished: vec![unfinished], ..Ended::default() }
+    EndReport { unfinished: vec![unfinished], ..EndReport::default() }
 }
 
 #[cfg(test)]

@@ -42,7 +42,7 @@ pub struct Unfinished {
 
 /// The result of a request to end sessions.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct EndReport {
     /// Receipts, one per member that ended and had held something, in the order in which the members had joined.
     pub receipts: Vec<Receipt>,
     /// Members that did not end in time, or left no receipt.
@@ -65,7 +65,7 @@ pub struct Ending<'a> {
     force: bool,
     /// Members that were told to end and waited for. A member that is still there would not end if it were told again.
     dealt_with: HashSet<String>,
-    ended: Ended,
+    ended: EndReport,
 }
 
 impl<'a> Ending<'a> {
@@ -77,7 +77,15 @@ impl<'a> Ending<'a> {
         force: bool,
         sweep_upstreams: SweepUpstreams,
     ) -> Ending<'a> {
-        Ending { places, proc, sweep_upstreams, targets, force, dealt_with: HashSet::new(), ended: Ended::default() }
+        Ending {
+            places,
+            proc,
+            sweep_upstreams,
+            targets,
+            force,
+            dealt_with: HashSet::new(),
+            ended: EndReport::default(),
+        }
     }
 
     /// Ends all current members, except those that another process ends. Returns true if there were any.
@@ -114,7 +122,7 @@ impl<'a> Ending<'a> {
     }
 
     /// Goes on until no member is left, also of those that join during the end. Returns the result of all rounds.
-    pub fn rest(mut self) -> io::Result<Ended> {
+    pub fn rest(mut self) -> io::Result<EndReport> {
         self.all_rounds(&|_| false)?;
         self.end_open()?;
         Ok(self.ended)
@@ -122,7 +130,7 @@ impl<'a> Ending<'a> {
 
     /// The same as [`Ending::rest`] for members only, except those that another process ends. The holders of sessions
     /// at HTTP servers end those.
-    pub fn members(mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<Ended> {
+    pub fn members(mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<EndReport> {
         self.all_rounds(except)?;
         Ok(self.ended)
     }

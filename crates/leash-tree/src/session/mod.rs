@@ -5,7 +5,7 @@ mod held;
 mod joined;
 mod together;
 
-pub use ending::{Ended, Ending, SweepUpstreams, Unfinished};
+pub use ending::{EndReport, Ending, SweepUpstreams, Unfinished};
 #[cfg(feature = "tokio")]
 pub use held::AsyncStreams;
 #[cfg(feature = "rmcp")]

@@ -84,7 +84,7 @@ pub(crate) enum Failure {
 /// A message from the keeper to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Word {
+pub(crate) enum KeeperReport {
     /// The server runs. The rest of its record is in the ledger.
     Started { leader: Option<i32>, containment: Containment, refused: Vec<Refusal> },
     /// The server does not run.

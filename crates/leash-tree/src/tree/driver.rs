@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::event::PollFlags;
 
 use super::contained_tree::{ContainedTree, Remaining};
-use super::control::{Order, Word};
+use super::control::{KeeperReport, Order};
 use super::kill;
 use super::machine::{Effect, Event, State};
 use crate::ledger::receipts;
@@ -397,12 +397,12 @@ impl TreeDriver {
         let (State::Closing { why, .. } | State::Terminating { why, .. } | State::Killing { why }) = &self.state else {
             return;
         };
-        self.tell(&Word::Ending { why: why.clone(), rung, members: self.record.members.len() });
+        self.tell(&KeeperReport::Ending { why: why.clone(), rung, members: self.record.members.len() });
     }
 
-    pub(crate) fn tell(&self, word: &Word) {
+    pub(crate) fn tell(&self, report: &KeeperReport) {
         if let Some(supervisor) = &self.supervisor {
-            channel::send(supervisor.control.as_fd(), word);
+            channel::send(supervisor.control.as_fd(), report);
         }
     }
 
@@ -437,7 +437,7 @@ impl TreeDriver {
     /// Tells the supervisor of PID namespaces that members were seen to enter since the record was written.
     fn tell_entered(&self) {
         if !self.tree.entered.iter().eq(&self.record.entered) {
-            self.tell(&Word::Entered(self.tree.entered.iter().copied().collect()));
+            self.tell(&KeeperReport::Entered(self.tree.entered.iter().copied().collect()));
         }
     }
 
@@ -445,7 +445,7 @@ impl TreeDriver {
         if self.warnings.contains(&text) {
             return;
         }
-        self.tell(&Word::Warning(text.clone()));
+        self.tell(&KeeperReport::Warning(text.clone()));
         self.warnings.push(text);
     }
 
@@ -494,7 +494,7 @@ impl TreeDriver {
         if let Err(error) = receipts::append(&self.record.receipts, &receipt) {
             self.warn(format!("cannot write the receipt to {}: {error}", self.record.receipts.display()));
         }
-        self.tell(&Word::Over(Box::new(receipt.clone())));
+        self.tell(&KeeperReport::Over(Box::new(receipt.clone())));
         if let Some(supervisor) = &self.supervisor {
             // A stopped supervisor would stay behind with nothing left to do.
             let _ = rustix::process::pidfd_send_signal(&supervisor.pidfd, rustix::process::Signal::CONT);

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use rustix::process::{getpid, getppid};
 
 use super::contained_tree::ContainedTree;
-use super::control::{self, CommandLine, Failure, Orders, Word, fds};
+use super::control::{self, CommandLine, Failure, KeeperReport, Orders, fds};
 use super::driver::{END_SIGNAL, SupervisorLink, TreeDriver, TreeDriverParts};
 use super::handle::{self, SUPERVISOR};
 use crate::contain::leaf::Leaf;
@@ -107,7 +107,7 @@ impl Keeper {
         match self.start() {
             Ok(tree) => self.keep(tree),
             Err(failure) => {
-                channel::send(self.supervisor.control.as_fd(), &Word::Failed(failure));
+                channel::send(self.supervisor.control.as_fd(), &KeeperReport::Failed(failure));
                 self.locked_run.remove();
             }
         }
@@ -262,9 +262,9 @@ impl Keeper {
         };
         let driver = TreeDriver::of_keeper(guarded, self.supervisor, expires);
         if let Err(error) = written {
-            driver.tell(&Word::Warning(format!("the ledger is not up to date: {error}")));
+            driver.tell(&KeeperReport::Warning(format!("the ledger is not up to date: {error}")));
         }
-        driver.tell(&Word::Started {
+        driver.tell(&KeeperReport::Started {
             leader: driver.tree.leader,
             containment: driver.tree.containment,
             refused: driver.record.refused.clone(),

@@ -10,7 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions, WaitStatus, getpid};
 
 use super::contained_tree::{ContainedTree, Remaining};
-use super::control::{Failure, Order, Orders, Word};
+use super::control::{Failure, KeeperReport, Order, Orders};
 use super::driver::{END_SIGNAL, END_VALUE, FORCE_VALUE, TreeDriver, TreeDriverParts};
 use super::error::StartError;
 use super::launch::{self, KeeperLaunch};
@@ -248,7 +248,7 @@ impl Supervisor {
             }
         };
         match self.last_message.take() {
-            Some(word) if self.is_believable(&word) => self.conclude(word),
+            Some(message) if self.is_believable(&message) => self.conclude(message),
             _ => self.take_over(why, tell),
         }
     }
@@ -256,10 +256,10 @@ impl Supervisor {
     /// True if the supervisor may believe the keeper's last message, now that the keeper is gone. For `gone` the
     /// supervisor needs its own proof: it has no child left, and the leaf has no member. It believes that something is
     /// left only from a keeper that exited by itself.
-    fn is_believable(&self, word: &LastMessage) -> bool {
+    fn is_believable(&self, message: &LastMessage) -> bool {
         // If we are the first process of a PID namespace, the kernel kills all other processes in it when we exit.
         let is_first = getpid().as_raw_pid() == 1;
-        let claims_gone = match word {
+        let claims_gone = match message {
             LastMessage::Over(receipt) => receipt.run == self.record.run && receipt.all_gone(),
             LastMessage::Failed(_) => true,
         };
@@ -291,8 +291,8 @@ impl Supervisor {
         tree.reap() != Remaining::Members && tree.unproved().is_empty()
     }
 
-    fn conclude(self, word: LastMessage) -> Result<Receipt, StartError> {
-        match word {
+    fn conclude(self, message: LastMessage) -> Result<Receipt, StartError> {
+        match message {
             LastMessage::Over(receipt) => Ok(*receipt),
             LastMessage::Failed(failure) => {
                 self.locked_run.remove();
@@ -388,12 +388,12 @@ impl Supervisor {
     /// process of the same user can forge messages.
     fn handle_messages(&mut self, tell: &mut dyn FnMut(Event)) {
         loop {
-            let word = match channel::receive(self.control.as_fd()) {
-                ChannelRead::Message(word) => word,
+            let message = match channel::receive(self.control.as_fd()) {
+                ChannelRead::Message(message) => message,
                 ChannelRead::Nothing | ChannelRead::Closed => return,
             };
-            match word {
-                Word::Started { leader, containment, refused } if !self.started => {
+            match message {
+                KeeperReport::Started { leader, containment, refused } if !self.started => {
                     self.started = true;
                     // The supervisor may have sent an order while the keeper started the server.
                     if matches!(self.phase, KeeperWait::Start { .. }) {
@@ -404,8 +404,8 @@ impl Supervisor {
                     }
                     tell(Event::Started { name: self.record.name.clone(), leader, containment, refused });
                 }
-                Word::Started { .. } => {}
-                Word::Ending { why, rung, members } => {
+                KeeperReport::Started { .. } => {}
+                KeeperReport::Ending { why, rung, members } => {
                     if !matches!(self.phase, KeeperWait::End { .. } | KeeperWait::Exit { .. }) {
                         let longest = self.grace * 2 + limits::UNREAD + limits::GIVE_UP + limits::KEEPER_SLACK;
                         self.phase = KeeperWait::End { give_up: Moment::now() + longest };
@@ -414,19 +414,19 @@ impl Supervisor {
                     tell(Event::Ending { why, rung, members });
                 }
                 // A forged message can only add namespaces, which makes the end `left` and never `gone`.
-                Word::Entered(namespaces) => self.entered.extend(namespaces),
-                Word::Warning(text) => tell(Event::Warning(text)),
-                Word::Over(receipt) => self.last_message(LastMessage::Over(receipt)),
-                Word::Failed(failure) => self.last_message(LastMessage::Failed(failure)),
+                KeeperReport::Entered(namespaces) => self.entered.extend(namespaces),
+                KeeperReport::Warning(text) => tell(Event::Warning(text)),
+                KeeperReport::Over(receipt) => self.last_message(LastMessage::Over(receipt)),
+                KeeperReport::Failed(failure) => self.last_message(LastMessage::Failed(failure)),
             }
         }
     }
 
     /// Keeps the first last message. A keeper exits within a millisecond of sending it. If it does not exit, another
     /// process sent the message, or the keeper is stopped.
-    fn last_message(&mut self, word: LastMessage) {
+    fn last_message(&mut self, message: LastMessage) {
         if self.last_message.is_none() {
-            self.last_message = Some(word);
+            self.last_message = Some(message);
             self.phase = KeeperWait::Exit { give_up: Moment::now() + limits::KEEPER_SLACK };
         }
     }

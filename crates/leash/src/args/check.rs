@@ -72,7 +72,7 @@ pub(crate) struct Check {
     pub(crate) verbose: bool,
     /// Which server to stand in for (used by leash itself)
     #[arg(long, hide = true, requires = "journal")]
-    pub(crate) part: Option<StandIn>,
+    pub(crate) part: Option<CheckRole>,
     /// Where a stand-in says what it sees (used by leash itself)
     #[arg(long, hide = true, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
@@ -83,7 +83,7 @@ pub(crate) struct Check {
 
 /// The roles that leash plays in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StandIn {
+pub(crate) enum CheckRole {
     /// Exits at the end of its input.
     Polite,
     /// Exits on SIGTERM only, and has a helper.

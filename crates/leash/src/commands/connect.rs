@@ -11,7 +11,7 @@ use leash_tree::tree::supervisor::FirstLook;
 use leash_upstream::address::{self, AddressError};
 
 use super::{run, serve};
-use crate::args::{Connect, Pair, SessionName, Transport};
+use crate::args::{Connect, Pair, SessionName, TransportArg};
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
 
@@ -24,7 +24,7 @@ pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook)
     let printer = Printer::new(args.verbose);
     let settings = match settings(args, printer) {
         Ok(settings) => ConnectSettings { shown, ..settings },
-        Err(Refused { text, hint }) => {
+        Err(UsageProblem { text, hint }) => {
             printer.error_text(text, Some(&hint));
             return exit_code::USAGE;
         }
@@ -39,17 +39,17 @@ pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook)
 }
 
 /// A problem with the command line, and the hint.
-struct Refused {
+struct UsageProblem {
     text: String,
     hint: String,
 }
 
-fn refuse(text: impl Into<String>, hint: impl Into<String>) -> Refused {
-    Refused { text: text.into(), hint: hint.into() }
+fn refuse(text: impl Into<String>, hint: impl Into<String>) -> UsageProblem {
+    UsageProblem { text: text.into(), hint: hint.into() }
 }
 
 /// Converts the command line.
-fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, Refused> {
+fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, UsageProblem> {
     if args.labels.len() > limits::LABELS {
         let text = format!("{} labels are too many, {} are allowed", args.labels.len(), limits::LABELS);
         return Err(refuse(text, "labels are for listings; put data elsewhere"));
@@ -62,9 +62,9 @@ fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, Refused>
     // The keeper gets the values through its own pipe; its environment would show them to every process of the user.
     command::withhold(args.header_env.iter().map(|header| &header.value).chain(&args.bearer_env));
     let (choice, transport) = match args.transport {
-        Transport::Auto => (TransportChoice::Auto, address::HttpTransport::Streamable),
-        Transport::Http => (TransportChoice::Streamable, address::HttpTransport::Streamable),
-        Transport::Sse => (TransportChoice::HttpSse, address::HttpTransport::Sse),
+        TransportArg::Auto => (TransportChoice::Auto, address::HttpTransport::Streamable),
+        TransportArg::Http => (TransportChoice::Streamable, address::HttpTransport::Streamable),
+        TransportArg::Sse => (TransportChoice::HttpSse, address::HttpTransport::Sse),
     };
     let upstream = address::upstream(&args.url, &headers, transport).map_err(|error| {
         let hint = hint(&error);
@@ -87,7 +87,7 @@ fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, Refused>
     })
 }
 
-fn headers(args: &Connect) -> Result<Vec<(String, String)>, Refused> {
+fn headers(args: &Connect) -> Result<Vec<(String, String)>, UsageProblem> {
     let mut headers = Vec::new();
     for header in &args.headers {
         // The text is not repeated, because it may contain a secret.
@@ -106,7 +106,7 @@ fn headers(args: &Connect) -> Result<Vec<(String, String)>, Refused> {
 }
 
 /// The value of a variable, without the newline at the end of files with tokens.
-fn variable(name: &str, option: &str) -> Result<String, Refused> {
+fn variable(name: &str, option: &str) -> Result<String, UsageProblem> {
     let value = env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
     value.ok_or_else(|| {
         let text = format!("the variable `{name}` of {option} is not set");

@@ -16,7 +16,7 @@ use leash_model::error::with_causes;
 
 /// The result of one check.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct DoctorFinding {
     what: String,
     fine: bool,
     text: String,
@@ -69,9 +69,9 @@ fn reason(error: &TreeError, wish: ContainmentWish) -> String {
 }
 
 /// The other requirements.
-fn ground(places: &Places) -> Vec<Finding> {
+fn ground(places: &Places) -> Vec<DoctorFinding> {
     let system = rustix::system::uname();
-    let finding = |what: &str, result: Result<String, String>| Finding {
+    let finding = |what: &str, result: Result<String, String>| DoctorFinding {
         what: what.to_owned(),
         fine: result.is_ok(),
         text: result.unwrap_or_else(|problem| problem),
@@ -96,7 +96,7 @@ fn ground(places: &Places) -> Vec<Finding> {
 
 fn as_text(
     trials: &[(Containment, Result<(), String>)],
-    ground: &[Finding],
+    ground: &[DoctorFinding],
     chosen: &Result<Containment, String>,
 ) -> String {
     let rows: Vec<Vec<String>> = trials
@@ -127,7 +127,7 @@ fn as_text(
 
 fn as_json(
     trials: &[(Containment, Result<(), String>)],
-    ground: &[Finding],
+    ground: &[DoctorFinding],
     chosen: &Result<Containment, String>,
     sound: bool,
 ) -> String {

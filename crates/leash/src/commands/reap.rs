@@ -42,8 +42,8 @@ pub(crate) fn reap(args: &Reap) -> u8 {
             end(printer, &mut survey, finding.root, &settings, &policy).map_err(|spared| (finding.clone(), spared)),
         );
     }
-    let told = report(printer, args.json, &done);
-    if unknown(printer, args, &findings) { exit_code::NOT_ALL } else { told }
+    let code = report(printer, args.json, &done);
+    if unknown(printer, args, &findings) { exit_code::NOT_ALL } else { code }
 }
 
 /// The verdicts that are enough to end this finding. A likely orphan is ended only if the user has named its PID.

@@ -10,7 +10,7 @@ use leash_tree::contain::caps::Caps;
 use leash_tree::tree::Spec;
 use leash_tree::tree::supervisor::{self, FirstLook};
 
-use crate::args::{Owner, Run, SessionName};
+use crate::args::{OwnerArg, Run, SessionName};
 use crate::output::message;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
@@ -61,11 +61,11 @@ pub(super) fn session_of(variable: &str, printer: Printer) -> Option<String> {
 }
 
 /// Converts the owners from the command line.
-pub(super) fn owners(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
+pub(super) fn owners(typed: &[OwnerArg]) -> Result<Vec<OwnerWish>, &'static str> {
     if typed.is_empty() {
         return Ok(OwnerWish::DEFAULT.to_vec());
     }
-    if typed.contains(&Owner::None) {
+    if typed.contains(&OwnerArg::None) {
         return if typed.len() == 1 {
             Ok(Vec::new())
         } else {
@@ -75,11 +75,11 @@ pub(super) fn owners(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
     let mut wishes: Vec<OwnerWish> = typed
         .iter()
         .filter_map(|owner| match owner {
-            Owner::Parent => Some(OwnerWish::Parent),
-            Owner::Ancestor => Some(OwnerWish::Ancestor),
-            Owner::Tty => Some(OwnerWish::Terminal),
-            Owner::Pid(pid) => Some(OwnerWish::Pid(*pid)),
-            Owner::Stdin | Owner::None => None,
+            OwnerArg::Parent => Some(OwnerWish::Parent),
+            OwnerArg::Ancestor => Some(OwnerWish::Ancestor),
+            OwnerArg::Tty => Some(OwnerWish::Terminal),
+            OwnerArg::Pid(pid) => Some(OwnerWish::Pid(*pid)),
+            OwnerArg::Stdin | OwnerArg::None => None,
         })
         .collect();
     wishes.push(OwnerWish::Stdin);

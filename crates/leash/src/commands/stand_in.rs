@@ -19,7 +19,7 @@ use leash_check::{StopSignals, take_terminal};
 use leash_tree::tree::supervisor::FirstLook;
 use rustix::time::Timespec;
 
-use crate::args::{Check, StandIn};
+use crate::args::{Check, CheckRole};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
@@ -27,14 +27,14 @@ use crate::output::printer::Printer;
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Plays one role until its end.
-pub(crate) fn play(part: StandIn, journal: &Path, args: &Check, first: FirstLook) -> u8 {
+pub(crate) fn play(part: CheckRole, journal: &Path, args: &Check, first: FirstLook) -> u8 {
     let played = match part {
-        StandIn::TerminalStarter => return terminal_starter(journal, &args.command),
-        StandIn::TerminalHost => return terminal_host(&args.command),
-        StandIn::Visitor => return visitor(args, first),
-        StandIn::Polite => serve(StandInRole::Polite, journal),
-        StandIn::Deaf => start_helper(journal).and_then(|()| serve(StandInRole::Deaf, journal)).map(|()| stay()),
-        StandIn::Helper => Journal::at(journal).write(StandInRole::Helper, StandInEvent::Started).map(|()| stay()),
+        CheckRole::TerminalStarter => return terminal_starter(journal, &args.command),
+        CheckRole::TerminalHost => return terminal_host(&args.command),
+        CheckRole::Visitor => return visitor(args, first),
+        CheckRole::Polite => serve(StandInRole::Polite, journal),
+        CheckRole::Deaf => start_helper(journal).and_then(|()| serve(StandInRole::Deaf, journal)).map(|()| stay()),
+        CheckRole::Helper => Journal::at(journal).write(StandInRole::Helper, StandInEvent::Started).map(|()| stay()),
     };
     played.map_or(exit_code::LEASH_FAILED, |()| exit_code::OK)
 }

@@ -11,7 +11,7 @@ use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
 
 /// One server and its resources.
-struct Server {
+struct UnleashedServer {
     finding: Finding,
     resources: TreeResources,
     idle_ms: Option<u64>,
@@ -21,7 +21,7 @@ struct Server {
 #[derive(Default)]
 pub(super) struct Unleashed {
     facts: Facts,
-    servers: Vec<Server>,
+    servers: Vec<UnleashedServer>,
 }
 
 /// Scans for them. Without a /proc of our own the result is empty; `ps` has already warned about that.
@@ -34,7 +34,7 @@ pub(super) fn look(printer: Printer) -> Unleashed {
     let is_ours =
         |finding: &Finding| facts.uid == 0 || facts.same(&finding.root).is_some_and(|process| process.uid == facts.uid);
     let listed = findings.into_iter().filter(|finding| finding.leashed.is_none() && is_ours(finding));
-    let servers = listed.map(|finding| Server {
+    let servers = listed.map(|finding| UnleashedServer {
         resources: resources::memory(&survey.proc, &finding.tree),
         idle_ms: idle_ms(&finding.tree).map(|idle| idle.min(age_ms(&finding))),
         finding,
@@ -96,12 +96,12 @@ impl Unleashed {
     }
 
     pub(super) fn as_json(&self) -> Value {
-        let one = |server: &Server| json!({ "finding": server.finding, "memory_bytes": server.resources.memory, "swap_bytes": server.resources.swap, "idle_ms": server.idle_ms });
+        let one = |server: &UnleashedServer| json!({ "finding": server.finding, "memory_bytes": server.resources.memory, "swap_bytes": server.resources.swap, "idle_ms": server.idle_ms });
         self.servers.iter().map(one).collect()
     }
 }
 
-fn row(server: &Server) -> Vec<String> {
+fn row(server: &UnleashedServer) -> Vec<String> {
     let finding = &server.finding;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![

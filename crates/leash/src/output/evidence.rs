@@ -20,10 +20,10 @@ pub(crate) fn subject(finding: &Finding) -> String {
 
 /// The sentence for one piece of evidence.
 pub(crate) fn sentence(evidence: &Evidence) -> String {
-    escape::line(&said(evidence)).into_owned()
+    escape::line(&text_of(evidence)).into_owned()
 }
 
-fn said(evidence: &Evidence) -> String {
+fn text_of(evidence: &Evidence) -> String {
     let stream = |stream: &StdioStream| match stream {
         StdioStream::Stdin => "stdin",
         StdioStream::Stdout => "stdout",
