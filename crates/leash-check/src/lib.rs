@@ -9,7 +9,7 @@ pub mod host;
 pub mod http;
 pub mod report;
 pub mod rule;
-mod said;
+mod stderr_tail;
 pub mod stdio;
 mod stop;
 mod subject;
@@ -21,9 +21,9 @@ use thiserror::Error;
 use leash_model::receipt::signal_name;
 use leash_model::start_failure::StartFailure;
 
-pub use report::{Report, Row, Status};
+pub use report::{CheckReport, Row, Status};
 pub use stop::StopSignals;
-pub use terminal::sit_down;
+pub use terminal::take_terminal;
 
 /// The reason why a check has no result.
 #[derive(Debug, Error)]
@@ -55,5 +55,5 @@ pub enum CheckError {
     },
     /// A file or a socket that a check needs failed.
     #[error("cannot prepare a check")]
-    Stage(#[from] std::io::Error),
+    Io(#[from] std::io::Error),
 }

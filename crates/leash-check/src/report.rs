@@ -96,7 +96,7 @@ pub(crate) fn skip(detail: impl Into<String>) -> Observation {
 
 /// The complete result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct CheckReport {
     /// Version of this shape.
     pub version: u32,
     /// `stdio`, `http` or `host`.
@@ -109,14 +109,14 @@ pub struct Report {
     pub checks: Vec<Row>,
 }
 
-impl Report {
+impl CheckReport {
     /// A report. With `strict`, a warning is a finding.
-    pub fn new(kind: &'static str, target: impl Into<String>, mut checks: Vec<Row>, strict: bool) -> Report {
+    pub fn new(kind: &'static str, target: impl Into<String>, mut checks: Vec<Row>, strict: bool) -> CheckReport {
         for row in checks.iter_mut().filter(|row| strict && row.status == Status::Warn) {
             row.status = Status::Fail;
         }
         let passed = checks.iter().all(|row| row.status != Status::Fail);
-        Report { version: VERSION, kind, target: target.into(), passed, checks }
+        CheckReport { version: VERSION, kind, target: target.into(), passed, checks }
     }
 
     /// The number of rows with this status.
@@ -210,16 +210,16 @@ mod tests {
     fn a_warning_counts_only_when_strict() {
         let without_failure = |strict| {
             let rows = rows().into_iter().filter(|row| row.status != Status::Fail).collect();
-            Report::new("host", "x", rows, strict).passed
+            CheckReport::new("host", "x", rows, strict).passed
         };
         assert!(without_failure(false));
         assert!(!without_failure(true));
-        assert!(!Report::new("host", "x", rows(), false).passed);
+        assert!(!CheckReport::new("host", "x", rows(), false).passed);
     }
 
     #[test]
     fn junit_and_json_agree() {
-        let report = Report::new("stdio", "run <me>", rows(), false);
+        let report = CheckReport::new("stdio", "run <me>", rows(), false);
         let xml = report.junit();
         assert!(xml.contains("tests=\"4\" failures=\"1\" errors=\"0\" skipped=\"1\" time=\"1.500\""), "{xml}");
         assert!(xml.contains("<testsuite name=\"stdio run &lt;me&gt;\""), "{xml}");

@@ -16,7 +16,7 @@ pub struct Clause {
 
 /// A user's report of the harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Hurt {
+pub struct UserReport {
     /// The report in the field.
     pub report: &'static str,
     /// The harm.
@@ -29,7 +29,7 @@ pub struct Rule {
     /// The source in the specification.
     pub specification: Clause,
     /// The report of a user.
-    pub users: Hurt,
+    pub users: UserReport,
 }
 
 /// A place in the specification: the revision, and the page with the section.
@@ -54,7 +54,7 @@ const WORKER: &str = "github/copilot-sdk#1163";
 /// A requirement at its place in the specification, and the harm that a report describes.
 const fn rule(place: Place, requirement: &'static str, report: &'static str, harm: &'static str) -> Rule {
     let specification = Clause { revision: place.0, section: place.1, text: requirement };
-    Rule { specification, users: Hurt { report, text: harm } }
+    Rule { specification, users: UserReport { report, text: harm } }
 }
 
 /// A server exits at the end of its input.

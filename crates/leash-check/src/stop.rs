@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use super::CheckError;
 use leash_tree::platform::linux;
+use leash_tree::tree::driver;
 use leash_tree::tree::supervisor::{self, FirstLook};
-use leash_tree::tree::warden;
 
 /// The request to stop a check. Every wait of a check also waits for this.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ impl StopSignals {
         let (_, inherited) = first.into_parts();
         let mut wanted = supervisor::listened(inherited);
         // These two signals concern servers.
-        wanted.retain(|signal| !matches!(*signal, libc::SIGCHLD | warden::END_SIGNAL));
+        wanted.retain(|signal| !matches!(*signal, libc::SIGCHLD | driver::END_SIGNAL));
         Ok(StopSignals { signals: Some(linux::listen(&wanted)?), seen: RefCell::default() })
     }
 

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
-use super::said::Said;
+use super::stderr_tail::StderrTail;
 use super::survivor::Survivor;
 use super::{CheckError, StopSignals, terminal};
 use leash_model::clock::{Moment, timeout_until};
@@ -19,7 +19,7 @@ use leash_model::limits;
 use leash_model::receipt::{Exit, Receipt};
 use leash_protocol::frame::{Line, Lines};
 use leash_tree::places::Places;
-use leash_tree::platform::identity::Held;
+use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::{Spec, SupervisorLost, Tree};
 
@@ -32,14 +32,14 @@ const BEYOND: Duration = Duration::from_secs(10);
 
 /// The parameters of a start.
 #[derive(Clone, Debug)]
-pub(crate) struct Start<'a> {
+pub(crate) struct SubjectStart<'a> {
     pub(crate) command: &'a [OsString],
     pub(crate) env: &'a [(OsString, Option<OsString>)],
     pub(crate) places: &'a Places,
     /// The longest wait of the check.
-    pub(crate) patience: Duration,
+    pub(crate) time_limit: Duration,
     /// True if its stderr is ours; else its stderr is kept.
-    pub(crate) aloud: bool,
+    pub(crate) shares_stderr: bool,
     /// True if its stderr is a terminal, which [`Subject::hang_up`] closes; the command makes it its controlling
     /// terminal.
     pub(crate) terminal: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Start<'a> {
 
 /// The next event on a subject's stdout.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Heard {
+pub(crate) enum SubjectOutput {
     Line(Bytes),
     /// It closed its stdout.
     End,
@@ -61,33 +61,33 @@ pub(crate) enum Heard {
 pub(crate) struct Subject<'a> {
     tree: Tree,
     proc: Proc,
-    keeper: Option<Held>,
-    leader: Option<Held>,
+    keeper: Option<HeldProcess>,
+    leader: Option<HeldProcess>,
     stdin: Option<File>,
     stdout: Option<File>,
-    heard: Lines,
-    stderr: Option<Said>,
+    lines: Lines,
+    stderr: Option<StderrTail>,
     /// Our side of its terminal.
     terminal: Option<File>,
     stop: &'a StopSignals,
 }
 
 impl<'a> Subject<'a> {
-    pub(crate) fn start(start: &Start<'a>) -> Result<Subject<'a>, CheckError> {
+    pub(crate) fn start(start: &SubjectStart<'a>) -> Result<Subject<'a>, CheckError> {
         start.stop.check()?;
         let proc = Proc::own().map_err(CheckError::Proc)?;
         let name = start.command.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         let mut spec =
-            Spec::new(start.command.iter().cloned()).label("check", &name).grace(start.patience + BEYOND).patient();
+            Spec::new(start.command.iter().cloned()).label("check", &name).grace(start.time_limit + BEYOND).patient();
         for (key, value) in start.env {
             spec = spec.env(key, value.clone());
         }
         let terminal = if start.terminal { Some(terminal::open()?) } else { None };
         let (terminal, seat) = terminal.map(|(ours, theirs)| (File::from(ours), theirs)).unzip();
-        let (stderr, pipe) = if start.aloud || start.terminal {
+        let (stderr, pipe) = if start.shares_stderr || start.terminal {
             (None, None)
         } else {
-            Said::listen().map(|(said, pipe)| (Some(said), Some(pipe)))?
+            StderrTail::start().map(|(tail, pipe)| (Some(tail), Some(pipe)))?
         };
         let given: Option<OwnedFd> = pipe.or(seat);
         let started = match given {
@@ -96,18 +96,18 @@ impl<'a> Subject<'a> {
         };
         let mut tree = started.map_err(|source| CheckError::Start { name, source })?;
         let keeper = tree.keeper(&proc);
-        let leader = tree.leader().and_then(|pid| Held::open(&proc, pid));
+        let leader = tree.leader().and_then(|pid| HeldProcess::open(&proc, pid));
         let file = |fd: OwnedFd| File::from(fd);
         let stdin = tree.take_stdin().map(|pipe| file(pipe.into()));
         // Only this process writes there, and a subject that does not read must not block it.
         stdin.as_ref().map_or(Ok(()), |stdin| rustix::io::ioctl_fionbio(stdin, true)).map_err(std::io::Error::from)?;
         let stdout = tree.take_stdout().map(|pipe| file(pipe.into()));
-        let (heard, stop) = (Lines::new(limits::LINE), start.stop);
-        Ok(Subject { tree, proc, keeper, leader, stdin, stdout, heard, stderr, terminal, stop })
+        let (lines, stop) = (Lines::new(limits::LINE), start.stop);
+        Ok(Subject { tree, proc, keeper, leader, stdin, stdout, lines, stderr, terminal, stop })
     }
 
     /// Writes a line, as far as the pipe has room by the deadline. Other checks show whether the subject reads.
-    pub(crate) fn say(&mut self, line: &str, deadline: Moment) {
+    pub(crate) fn write_line(&mut self, line: &str, deadline: Moment) {
         let line = format!("{line}\n");
         let mut left = line.as_bytes();
         while let Some(stdin) = self.stdin.as_mut().filter(|_| !left.is_empty()) {
@@ -135,20 +135,20 @@ impl<'a> Subject<'a> {
 
     /// The next line. Output that is already there at the deadline still counts; a line without an end is not waited
     /// for.
-    pub(crate) fn hear(&mut self, deadline: Moment) -> Heard {
+    pub(crate) fn read_line(&mut self, deadline: Moment) -> SubjectOutput {
         let mut late = false;
         loop {
-            match self.heard.next_line() {
-                Some(Line::Whole(line)) => return Heard::Line(line),
+            match self.lines.next_line() {
+                Some(Line::Whole(line)) => return SubjectOutput::Line(line),
                 // No response is that long.
                 Some(Line::TooLong { .. }) => continue,
                 None => {}
             }
             if self.stdout.is_none() {
-                return Heard::End;
+                return SubjectOutput::End;
             }
             if late || self.stop.asked().is_some() {
-                return Heard::Nothing;
+                return SubjectOutput::Nothing;
             }
             late = Moment::now() >= deadline;
             self.listen(deadline, None);
@@ -161,7 +161,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Closes both pipes at once, as the kernel does for a killed process.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn close_pipes(&mut self) {
         self.stdin = None;
         self.stdout = None;
     }
@@ -192,7 +192,7 @@ impl<'a> Subject<'a> {
 
     /// True if its first process runs.
     pub(crate) fn lives(&self) -> bool {
-        self.leader.as_ref().is_some_and(Held::lives)
+        self.leader.as_ref().is_some_and(HeldProcess::lives)
     }
 
     /// Waits until its first process has exited; returns true if it has.
@@ -203,7 +203,7 @@ impl<'a> Subject<'a> {
             }
             let fd = self.leader.as_ref().and_then(|leader| leader.as_fd().try_clone_to_owned().ok());
             self.listen(deadline, fd.as_ref().map(AsFd::as_fd));
-            self.heard = Lines::new(limits::LINE);
+            self.lines = Lines::new(limits::LINE);
         }
         true
     }
@@ -223,7 +223,7 @@ impl<'a> Subject<'a> {
     /// Waits for a short time, or until it writes something.
     pub(crate) fn pause(&mut self, deadline: Moment) {
         self.listen(deadline.min(Moment::now() + LOOK), None);
-        self.heard = Lines::new(limits::LINE);
+        self.lines = Lines::new(limits::LINE);
     }
 
     /// All of its living processes.
@@ -236,7 +236,7 @@ impl<'a> Subject<'a> {
     fn listen(&mut self, deadline: Moment, other: Option<BorrowedFd<'_>>) {
         // Output to the terminal is read so that it does not fill up, but it is never answered. stdout is not read while
         // more than `limits::LINE` bytes are unprocessed: a subject that writes more has to wait.
-        let stdout = self.stdout.as_ref().filter(|_| self.heard.len() <= limits::LINE);
+        let stdout = self.stdout.as_ref().filter(|_| self.lines.len() <= limits::LINE);
         let sources = [stdout, self.terminal.as_ref()];
         let mut fds: Vec<PollFd<'_>> = sources.iter().flatten().map(|file| PollFd::new(file, PollFlags::IN)).collect();
         let others = [other, self.stop.as_fd()];
@@ -250,18 +250,18 @@ impl<'a> Subject<'a> {
             read(&mut self.terminal);
         }
         if speaks {
-            self.heard.push(&read(&mut self.stdout));
+            self.lines.push(&read(&mut self.stdout));
         }
     }
 
     /// The end of its stderr.
-    pub(crate) fn last_words(&self) -> String {
-        self.stderr.as_ref().map(Said::last_words).unwrap_or_default()
+    pub(crate) fn stderr_tail(&self) -> String {
+        self.stderr.as_ref().map(StderrTail::text).unwrap_or_default()
     }
 
     /// Ends all processes that are left, without grace.
     pub(crate) fn end(mut self) -> Result<Receipt, SupervisorLost> {
-        self.let_go();
+        self.close_pipes();
         self.tree.ask_to_end();
         self.tree.hurry();
         self.tree.wait()

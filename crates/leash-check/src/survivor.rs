@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 
 use leash_model::identity::Identity;
-use leash_orphans::scan::belongings;
-use leash_tree::platform::identity::Held;
+use leash_orphans::scan::resources;
+use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
 
 /// A process that is still alive.
@@ -43,12 +43,12 @@ const BROWSERS: [&str; 10] = [
 impl Survivor {
     /// Reads the living processes with these PIDs; zombies are skipped.
     pub(crate) fn look(proc: &Proc, pids: &[i32]) -> Vec<Survivor> {
-        let held = pids.iter().filter_map(|pid| Held::open(proc, *pid)).filter(|held| !held.stat.dead());
+        let held = pids.iter().filter_map(|pid| HeldProcess::open(proc, *pid)).filter(|held| !held.stat.dead());
         held.map(|held| Survivor {
             id: held.id,
             name: held.stat.comm.clone(),
             command: shortened(&proc.command_line(held.id.pid)),
-            ports: belongings::of(proc, &[held.id]).ports,
+            ports: resources::of(proc, &[held.id]).ports,
         })
         .collect()
     }

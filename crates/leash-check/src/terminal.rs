@@ -25,7 +25,7 @@ pub(super) fn open() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Starts a new session and makes the terminal on stderr the controlling terminal, stdin and stdout of this process.
 /// The process must not lead a process group.
-pub fn sit_down() -> io::Result<()> {
+pub fn take_terminal() -> io::Result<()> {
     rustix::process::setsid()?;
     let terminal: BorrowedFd<'_> = rustix::stdio::stderr();
     rustix::process::ioctl_tiocsctty(terminal.as_fd())?;

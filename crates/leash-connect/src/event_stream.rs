@@ -55,7 +55,7 @@ pub(crate) fn message(event: &Event) -> Option<Vec<u8>> {
 impl EventStream {
     pub(crate) fn new(body: Incoming) -> EventStream {
         // An event is a message with its field names and ids.
-        EventStream { body, splitter: Splitter::new(limits::LINE + limits::EVENT_WORDS), over: false }
+        EventStream { body, splitter: Splitter::new(limits::LINE + limits::EVENT_OVERHEAD), over: false }
     }
 
     /// Returns the next event. Cancel safe: a dropped call loses no event.

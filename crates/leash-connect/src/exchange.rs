@@ -133,7 +133,7 @@ impl Exchange {
 
 /// The end of an exchange.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum ExchangeOutcome {
     /// All requests were answered, or the host does not wait for a response.
     Done,
     /// The upstream will not answer the remaining requests.

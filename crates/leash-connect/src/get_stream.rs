@@ -7,7 +7,7 @@ use hyper::Method;
 use crate::connection::Connection;
 use crate::event_stream::EventStream;
 use crate::http::HttpRequest;
-use crate::response::{Refusal, RequestFailure, ResponseKind};
+use crate::response::{RefusedResponse, RequestFailure, ResponseKind};
 
 /// The reason why there is no stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ enum StreamRefusal {
     SessionLost,
 }
 
-fn judge(refusal: &Refusal, has_id: bool) -> StreamRefusal {
+fn judge(refusal: &RefusedResponse, has_id: bool) -> StreamRefusal {
     match refusal.status.as_u16() {
         _ if has_id && refusal.lost(&Method::GET).is_some() => StreamRefusal::SessionLost,
         408 | 425 | 429 | 500 | 502..=599 => StreamRefusal::Later,
@@ -79,7 +79,7 @@ mod tests {
             (429, "", false, StreamRefusal::Later),
             (200, "text", true, StreamRefusal::Never),
         ] {
-            let refusal = Refusal {
+            let refusal = RefusedResponse {
                 status: StatusCode::from_u16(status).expect("a status"),
                 body: Bytes::from_static(body.as_bytes()),
             };

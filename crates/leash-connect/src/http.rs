@@ -11,16 +11,16 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::{HeaderMap, Method, Request, Response, Uri};
 use tokio::sync::oneshot;
 
-use crate::response::{Refusal, ResponseKind};
+use crate::response::{RefusedResponse, ResponseKind};
 use leash_model::limits;
-use leash_upstream::client::{self, Connector, Pool, PoolSettings, UpstreamError};
+use leash_upstream::client::{self, ConnectionPool, Connector, PoolSettings, UpstreamError};
 use leash_upstream::heap::HeapTrimmer;
 
 /// The HTTP client of `connect`. Unlike the gateway's client, it tells when a body is handed over, and it has no timer
 /// for idle connections: it finds a connection that is too old when it would use it. So an idle leash never wakes up.
 #[derive(Clone)]
 pub(crate) struct HttpClient {
-    http: Pool<SignallingBody>,
+    http: ConnectionPool<SignallingBody>,
 }
 
 impl fmt::Debug for HttpClient {
@@ -67,18 +67,18 @@ impl HttpResponse {
     }
 
     /// Reads the body of a refusal, as far as possible.
-    pub(crate) async fn refusal(self) -> Refusal {
+    pub(crate) async fn refusal(self) -> RefusedResponse {
         let status = self.response.status();
         let body = Limited::new(self.response.into_body(), limits::REFUSAL).collect();
         let body = tokio::time::timeout(limits::ACCEPT, body).await;
-        Refusal { status, body: body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default() }
+        RefusedResponse { status, body: body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default() }
     }
 }
 
 impl HttpClient {
     pub(crate) fn new() -> HttpClient {
         HttpClient {
-            http: Pool::new(
+            http: ConnectionPool::new(
                 Connector::default(),
                 PoolSettings { most: limits::IDLE_CONNECTIONS, timed: false, trimmer: HeapTrimmer::default() },
             ),

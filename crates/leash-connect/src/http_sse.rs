@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::connection::Connection;
 use crate::event_stream::{EventStream, ResumePoint, StreamItem};
-use crate::exchange::{Exchange, Outcome};
+use crate::exchange::{Exchange, ExchangeOutcome};
 use crate::http::HttpRequest;
 use crate::machine::{Event, UpstreamTransport};
 use crate::response::{RequestFailure, ResponseKind};
@@ -64,29 +64,29 @@ async fn open_stream(connection: &Rc<Connection>) -> Result<(Uri, EventStream), 
 
 /// Sends a message and waits for its responses on the stream. Opens the stream if it is closed and the message does not
 /// need an earlier handshake.
-pub(crate) async fn exchange(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> Outcome {
+pub(crate) async fn exchange(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> ExchangeOutcome {
     let closed = *connection.life().transport() == UpstreamTransport::HttpSse(None);
     if closed {
         let needs_handshake = !exchange.is_initialize() && connection.traffic.borrow().initialize.is_some();
         if needs_handshake {
-            return Outcome::SessionLost(RequestFailure::StreamClosed);
+            return ExchangeOutcome::SessionLost(RequestFailure::StreamClosed);
         }
         if let Err(failure) = connect(connection).await {
-            return Outcome::Failed(failure);
+            return ExchangeOutcome::Failed(failure);
         }
     }
     let transport = connection.life().transport().clone();
     let stream = connection.traffic.borrow().listener.clone();
     let (UpstreamTransport::HttpSse(Some(url)), Some(stream)) = (transport, stream) else {
-        return Outcome::SessionLost(RequestFailure::StreamClosed);
+        return ExchangeOutcome::SessionLost(RequestFailure::StreamClosed);
     };
     if let Err(failure) = post::post(connection, exchange, url).await {
-        return Outcome::Failed(failure);
+        return ExchangeOutcome::Failed(failure);
     }
     connection.accepted(exchange);
     tokio::select! {
         biased;
-        () = exchange.answered() => Outcome::Done,
-        () = stream.cancelled() => Outcome::Failed(RequestFailure::StreamClosed),
+        () = exchange.answered() => ExchangeOutcome::Done,
+        () = stream.cancelled() => ExchangeOutcome::Failed(RequestFailure::StreamClosed),
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use tokio::sync::oneshot;
 
 use crate::connection::Connection;
-use crate::exchange::{Exchange, Outcome};
+use crate::exchange::{Exchange, ExchangeOutcome};
 use crate::http::{HttpRequest, HttpResponse};
 use crate::http_sse;
 use crate::machine::{Event, UpstreamTransport};
@@ -15,10 +15,10 @@ use crate::response::{RequestFailure, ResponseKind};
 use crate::upstream_sessions::UpstreamSession;
 use leash_protocol::headers::opened_session;
 use leash_upstream::client::UpstreamError;
-use leash_upstream::delete::Ticket;
+use leash_upstream::delete::DeleteTarget;
 
 /// Sends `initialize` and passes its response on. There is no timeout: the host decides how long it waits.
-pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> Outcome {
+pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> ExchangeOutcome {
     // The keeper must exist before the upstream can open a session.
     let prepared = connection.sessions.borrow_mut().prepare();
     if let Err(error) = prepared {
@@ -34,9 +34,9 @@ pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchan
     let request = HttpRequest::post(url, headers, exchange.message.line.clone());
     let answer = match post(connection, request).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => return Outcome::Failed(RequestFailure::Http(error)),
-        // `last_call` stopped the task.
-        Err(_) => return Outcome::Done,
+        Ok(Err(error)) => return ExchangeOutcome::Failed(RequestFailure::Http(error)),
+        // `stop_initialize` stopped the task.
+        Err(_) => return ExchangeOutcome::Done,
     };
     if answer.kind() != ResponseKind::Refused {
         return receive(connection, exchange, answer).await;
@@ -46,7 +46,7 @@ pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchan
     if unknown && refusal.may_be_http_sse() && http_sse::connect(connection).await.is_ok() {
         return http_sse::exchange(connection, exchange).await;
     }
-    Outcome::Failed(RequestFailure::Refused(refusal))
+    ExchangeOutcome::Failed(RequestFailure::Refused(refusal))
 }
 
 /// POSTs an `initialize` in a task of its own, so that a session is not lost if the caller is dropped. leash records
@@ -57,7 +57,7 @@ fn post(connection: &Rc<Connection>, request: HttpRequest) -> oneshot::Receiver<
     connection.tasks.spawn_local(async move {
         let sent = tokio::select! {
             sent = task.http.send(request) => sent,
-            () = task.last_call.cancelled() => return,
+            () = task.stop_initialize.cancelled() => return,
         };
         if let Ok(answer) = &sent {
             // Even if the caller was dropped: the upstream was reached, so there will be a receipt.
@@ -75,8 +75,8 @@ fn post(connection: &Rc<Connection>, request: HttpRequest) -> oneshot::Receiver<
 fn accepted(connection: &Rc<Connection>, answer: &HttpResponse, awaited: bool) {
     let session = opened_session(answer.response.headers()).map(|id| {
         let (url, headers) = (answer.from.clone(), connection.base_headers());
-        let ticket = Ticket { url, session_id: id.to_owned(), version: None, headers };
-        (connection.sessions.borrow_mut().add(UpstreamSession::WithId(ticket)), id.to_owned())
+        let delete_target = DeleteTarget { url, session_id: id.to_owned(), version: None, headers };
+        (connection.sessions.borrow_mut().add(UpstreamSession::WithId(delete_target)), id.to_owned())
     });
     connection.apply(Event::InitializeAccepted { endpoint: answer.from.clone(), session, awaited });
 }

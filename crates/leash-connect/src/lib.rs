@@ -44,11 +44,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use leash_model::owner::{OwnerError, Wish};
+use leash_model::owner::{OwnerError, OwnerWish};
 use leash_model::receipt::{Reason, Receipt};
 use leash_tree::ledger::book::BookError;
 use leash_tree::places::Places;
-use leash_upstream::address::Upstream;
+use leash_upstream::address::UpstreamServer;
 use leash_upstream::notice::Notice;
 
 pub use run::connect;
@@ -56,7 +56,7 @@ pub use run::connect;
 /// The settings of a connection.
 pub struct ConnectSettings {
     /// The upstream's address and headers.
-    pub upstream: Upstream,
+    pub upstream: UpstreamServer,
     /// The text that listings and receipts show instead of the address, if the address is a secret.
     pub shown: Option<String>,
     /// The upstream's transport.
@@ -64,7 +64,7 @@ pub struct ConnectSettings {
     /// True if leash opens a session that the upstream has lost again, on the host's behalf.
     pub revive: bool,
     /// The owners. The connection ends when one of them is gone.
-    pub owners: Vec<Wish>,
+    pub owners: Vec<OwnerWish>,
     /// The session to which the connection belongs. `None`: a session of its own.
     pub session: Option<String>,
     /// The name in listings. `None`: the host of the URL.
@@ -112,7 +112,7 @@ pub enum ConnectError {
 
 /// The end of a connection.
 #[derive(Clone, Debug)]
-pub struct Ended {
+pub struct ConnectionEnd {
     /// The reason of the end.
     pub reason: Reason,
     /// The receipt with the fate of the upstream session. `None` if the upstream was never reached, or if the keeper

@@ -58,7 +58,7 @@ pub(crate) enum UpstreamTransport {
 
 /// The values of the session headers, from the response to `initialize` on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Session {
+pub(crate) struct SessionHeaders {
     /// The id that the upstream gave, if it gave one.
     pub(crate) id: Option<String>,
     /// The agreed protocol version.
@@ -67,7 +67,7 @@ pub(crate) struct Session {
 
 /// The reason why a session needs no DELETE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Gone {
+pub(crate) enum GoneReason {
     /// The upstream answered 404: it no longer knows the session.
     Forgotten,
     /// The stream that was the session is closed.
@@ -91,7 +91,7 @@ pub(crate) enum Event {
     /// The upstream closed the stream of this generation.
     StreamClosed { generation: u64 },
     /// The upstream refused a message of this generation because it has lost the session.
-    SessionLost { generation: u64, gone: Option<Gone> },
+    SessionLost { generation: u64, gone: Option<GoneReason> },
     /// The lost session is open again.
     Revived,
     /// The lost session could not be opened again.
@@ -117,7 +117,7 @@ pub(crate) enum Effect {
     /// End the session, then report [`Event::SessionEnded`].
     Delete(SessionNumber),
     /// Record that the session needs no DELETE.
-    RecordGone(SessionNumber, Gone),
+    RecordGone(SessionNumber, GoneReason),
     /// Record the agreed protocol version of the session in use.
     RecordVersion(String),
     /// Stop reading the stream of the previous session.
@@ -136,12 +136,12 @@ pub(crate) enum Effect {
 
 /// A connection's state, and the facts that decide what an event means.
 #[derive(Clone, Debug)]
-pub(crate) struct Life {
+pub(crate) struct ConnectionLife {
     state: State,
     transport: UpstreamTransport,
     /// True if leash may open a lost session again.
     revives: bool,
-    session: Option<Session>,
+    session: Option<SessionHeaders>,
     /// The number of sessions and streams opened so far. A response to a message of an earlier generation says nothing
     /// about the session in use.
     generation: u64,
@@ -151,11 +151,11 @@ pub(crate) struct Life {
     leaving: Vec<SessionNumber>,
 }
 
-impl Life {
+impl ConnectionLife {
     /// A connection whose host has written nothing yet.
-    pub(crate) fn new(transport: UpstreamTransport, revives: bool) -> Life {
+    pub(crate) fn new(transport: UpstreamTransport, revives: bool) -> ConnectionLife {
         let (state, session, generation) = (State::Opening, None, 0);
-        Life { state, transport, revives, session, generation, current: None, leaving: Vec::new() }
+        ConnectionLife { state, transport, revives, session, generation, current: None, leaving: Vec::new() }
     }
 
     /// The current state.
@@ -174,7 +174,7 @@ impl Life {
     }
 
     /// The values of the session headers.
-    pub(crate) fn session(&self) -> Option<&Session> {
+    pub(crate) fn session(&self) -> Option<&SessionHeaders> {
         self.session.as_ref()
     }
 
@@ -209,7 +209,7 @@ impl Life {
             Event::InitializeAccepted { endpoint, session, awaited: true } => {
                 let (number, id) = session.unzip();
                 self.transport = UpstreamTransport::Streamable(endpoint);
-                self.session = Some(Session { id, version: None });
+                self.session = Some(SessionHeaders { id, version: None });
                 self.replace(number)
             }
             // The caller no longer waits: the host will never use this session.
@@ -238,7 +238,7 @@ impl Life {
             }
             Event::StreamClosed { generation } if generation == self.generation => {
                 self.transport = UpstreamTransport::HttpSse(None);
-                self.lost(Some(Gone::StreamClosed))
+                self.lost(Some(GoneReason::StreamClosed))
             }
             Event::SessionLost { generation, gone } if generation == self.generation => self.lost(gone),
             // Another session has taken its place.
@@ -334,7 +334,7 @@ impl Life {
     }
 
     /// Decides what follows when the upstream has lost the session in use.
-    fn lost(&mut self, gone: Option<Gone>) -> Vec<Effect> {
+    fn lost(&mut self, gone: Option<GoneReason>) -> Vec<Effect> {
         let mut effects = Vec::new();
         // If the upstream was not explicit, the response to DELETE will show whether the session is gone.
         if let Some(gone) = gone {

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use hyper::Method;
 use serde_json::value::RawValue;
 
-use leash_protocol::envelope::{Envelope, IdKey, Kind, Malformed, Message};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Malformed, Message};
 use leash_protocol::era::{self, Era};
 
 /// One line on its way upstream. The line itself is never changed.
@@ -88,24 +88,24 @@ impl HostMessage {
 
 fn kind_of(message: &Message<'_>, era: Era) -> MessageKind {
     let Message::One(envelope) = message else {
-        let has_request = message.envelopes().iter().any(|envelope| envelope.kind == Kind::Request);
+        let has_request = message.envelopes().iter().any(|envelope| envelope.kind == EnvelopeKind::Request);
         return if has_request { MessageKind::Request } else { MessageKind::Notification };
     };
     match (envelope.kind, envelope.method.as_deref()) {
-        (Kind::Request, Some("initialize")) => MessageKind::Initialize,
-        (Kind::Request, Some("subscriptions/listen")) if era == Era::Modern => MessageKind::Subscription,
-        (Kind::Request, _) => MessageKind::Request,
-        (Kind::Notification, Some("notifications/initialized")) => MessageKind::Initialized,
-        (Kind::Notification, _) => match envelope.cancelled().and_then(IdKey::of) {
+        (EnvelopeKind::Request, Some("initialize")) => MessageKind::Initialize,
+        (EnvelopeKind::Request, Some("subscriptions/listen")) if era == Era::Modern => MessageKind::Subscription,
+        (EnvelopeKind::Request, _) => MessageKind::Request,
+        (EnvelopeKind::Notification, Some("notifications/initialized")) => MessageKind::Initialized,
+        (EnvelopeKind::Notification, _) => match envelope.cancelled().and_then(IdKey::of) {
             Some(key) => MessageKind::Cancel(key),
             None => MessageKind::Notification,
         },
-        (Kind::Response, _) => MessageKind::Response,
+        (EnvelopeKind::Response, _) => MessageKind::Response,
     }
 }
 
 fn pending(envelope: &Envelope<'_>, era: Era) -> Option<PendingRequest> {
-    if envelope.kind != Kind::Request {
+    if envelope.kind != EnvelopeKind::Request {
         return None;
     }
     let lists_tools = era == Era::Modern && envelope.method.as_deref() == Some("tools/list");

@@ -65,7 +65,7 @@ impl Outbox {
 
     /// True if the limit of open subscriptions is reached.
     pub(crate) fn has_all_subscriptions(&self) -> bool {
-        self.subscriptions >= limits::LISTENS
+        self.subscriptions >= limits::SUBSCRIPTIONS
     }
 
     /// Returns the message that may be sent now. The caller calls [`Outbox::on_its_way`] when the next one may be sent,

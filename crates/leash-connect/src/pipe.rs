@@ -233,7 +233,7 @@ type QueuedLine = (Vec<u8>, OwnedSemaphorePermit);
 const UNIT: usize = 1024;
 
 /// The room of the whole queue. A larger line takes all of it and is queued alone.
-const ROOM: u32 = (limits::VOICE / UNIT) as u32;
+const ROOM: u32 = (limits::HOST_QUEUE / UNIT) as u32;
 
 impl HostQueue {
     /// Opens stdout. Returns the queue and the writer.

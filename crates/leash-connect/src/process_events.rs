@@ -11,9 +11,9 @@ use tokio::io::unix::AsyncFd;
 
 use leash_model::owner::Owner;
 use leash_model::receipt::Reason;
-use leash_tree::owner::{self, Watch};
+use leash_tree::owner::{self, OwnerWatch};
 use leash_tree::platform::linux;
-use leash_tree::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
+use leash_tree::tree::driver::{END_SIGNAL, END_VALUE, FORCE_VALUE};
 
 /// An event of another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,12 +35,12 @@ pub(crate) enum ProcessEvent {
 pub(crate) struct ProcessEvents {
     epoll: AsyncFd<OwnedFd>,
     signals: OwnedFd,
-    watches: Vec<Watch>,
+    watches: Vec<OwnerWatch>,
 }
 
 impl ProcessEvents {
     /// Starts to watch `watches` and the signals of `signals`.
-    pub(crate) fn watch(watches: Vec<Watch>, signals: OwnedFd) -> io::Result<ProcessEvents> {
+    pub(crate) fn watch(watches: Vec<OwnerWatch>, signals: OwnedFd) -> io::Result<ProcessEvents> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &signals, EventData::new_u64(0), EventFlags::IN)?;
         for watch in &watches {
@@ -65,7 +65,7 @@ impl ProcessEvents {
     }
 }
 
-fn next_event(signals: &OwnedFd, watches: &mut Vec<Watch>, epoll: BorrowedFd<'_>) -> Option<ProcessEvent> {
+fn next_event(signals: &OwnedFd, watches: &mut Vec<OwnerWatch>, epoll: BorrowedFd<'_>) -> Option<ProcessEvent> {
     while let Some(received) = linux::receive(signals.as_fd()) {
         match received.signal {
             // Both values mean the same here: a connection does not wait for requests in flight anyway.

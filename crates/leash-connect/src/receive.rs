@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use crate::backoff::BackOff;
 use crate::connection::Connection;
 use crate::event_stream::{self, EventStream, ResumePoint, StreamItem};
-use crate::exchange::{Exchange, Outcome};
+use crate::exchange::{Exchange, ExchangeOutcome};
 use crate::get_stream::{self, Unavailable};
 use crate::http::HttpResponse;
 use crate::notices::Warning;
@@ -18,7 +18,11 @@ use leash_protocol::envelope::Message;
 use leash_protocol::era::Era;
 
 /// Passes the response to an accepted message on to the host.
-pub(crate) async fn receive(connection: &Rc<Connection>, exchange: &Rc<Exchange>, answer: HttpResponse) -> Outcome {
+pub(crate) async fn receive(
+    connection: &Rc<Connection>,
+    exchange: &Rc<Exchange>,
+    answer: HttpResponse,
+) -> ExchangeOutcome {
     connection.accepted(exchange);
     let is_stream = answer.kind() == ResponseKind::Stream;
     let body = answer.response.into_body();
@@ -27,62 +31,62 @@ pub(crate) async fn receive(connection: &Rc<Connection>, exchange: &Rc<Exchange>
     }
     let body: Bytes = match Limited::new(body, limits::LINE).collect().await {
         Ok(body) => body.to_bytes(),
-        Err(error) if error.is::<LengthLimitError>() => return Outcome::Failed(RequestFailure::TooLarge),
-        Err(_) => return Outcome::Failed(RequestFailure::StreamBroke),
+        Err(error) if error.is::<LengthLimitError>() => return ExchangeOutcome::Failed(RequestFailure::TooLarge),
+        Err(_) => return ExchangeOutcome::Failed(RequestFailure::StreamBroke),
     };
     if body.trim_ascii().is_empty() {
         return unanswered(connection, exchange).await;
     }
     match pass(connection, Some(exchange), &body).await {
-        true if exchange.is_answered() => Outcome::Done,
-        true => Outcome::Failed(RequestFailure::NotAnswered),
+        true if exchange.is_answered() => ExchangeOutcome::Done,
+        true => ExchangeOutcome::Failed(RequestFailure::NotAnswered),
         // Some servers answer a notification with plain text. It is not a message, and the host does not need it.
-        false if exchange.message.requests.is_empty() => Outcome::Done,
-        false => Outcome::Failed(RequestFailure::NotMcp),
+        false if exchange.message.requests.is_empty() => ExchangeOutcome::Done,
+        false => ExchangeOutcome::Failed(RequestFailure::NotMcp),
     }
 }
 
 /// Waits for the response to a request that the upstream only accepted: it can come on another open stream.
-async fn unanswered(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> Outcome {
+async fn unanswered(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> ExchangeOutcome {
     if exchange.is_answered() {
-        return Outcome::Done;
+        return ExchangeOutcome::Done;
     }
     loop {
         let stopped = connection.listener_stopped.notified();
         if connection.traffic.borrow().listeners == 0 || exchange.is_initialize() {
-            return Outcome::Failed(RequestFailure::NotAnswered);
+            return ExchangeOutcome::Failed(RequestFailure::NotAnswered);
         }
         tokio::select! {
             biased;
-            () = exchange.answered() => return Outcome::Done,
+            () = exchange.answered() => return ExchangeOutcome::Done,
             () = stopped => {}
         }
     }
 }
 
 /// Passes a stream on until all requests are answered. Resumes it after a break, if possible.
-async fn follow(connection: &Rc<Connection>, exchange: &Rc<Exchange>, stream: EventStream) -> Outcome {
+async fn follow(connection: &Rc<Connection>, exchange: &Rc<Exchange>, stream: EventStream) -> ExchangeOutcome {
     let mut point = ResumePoint::default();
     let mut back_off = BackOff::default();
     let mut whole = drain(connection, exchange, stream, &mut point).await;
     loop {
         if exchange.is_answered() || exchange.is_cancelled() {
-            return Outcome::Done;
+            return ExchangeOutcome::Done;
         }
         // Modern streams cannot be resumed, and legacy streams only if the server gave its events ids.
         if exchange.message.era == Era::Modern || point.last_id.is_none() || exchange.is_initialize() {
-            return Outcome::Failed(RequestFailure::StreamBroke);
+            return ExchangeOutcome::Failed(RequestFailure::StreamBroke);
         }
         if !whole {
             // The dropped event may be the response. After a resume it would come again and be too large again.
-            return Outcome::Failed(RequestFailure::TooLarge);
+            return ExchangeOutcome::Failed(RequestFailure::TooLarge);
         }
         if let Some(retry) = point.retry {
             back_off.asked(retry);
         }
         let pause = tokio::time::sleep_until(tokio::time::Instant::now() + back_off.next());
         tokio::select! {
-            () = exchange.answered() => return Outcome::Done,
+            () = exchange.answered() => return ExchangeOutcome::Done,
             () = pause => {}
         }
         match get_stream::get(connection, point.last_id.as_deref()).await {
@@ -94,7 +98,7 @@ async fn follow(connection: &Rc<Connection>, exchange: &Rc<Exchange>, stream: Ev
                 }
             }
             Err(Unavailable::ForNow) => {}
-            Err(Unavailable::ForGood) => return Outcome::Failed(RequestFailure::StreamBroke),
+            Err(Unavailable::ForGood) => return ExchangeOutcome::Failed(RequestFailure::StreamBroke),
         }
     }
 }

@@ -5,7 +5,7 @@ use hyper::{HeaderMap, Method, StatusCode};
 
 use crate::message::PendingRequest;
 use leash_model::limits;
-use leash_protocol::envelope::{Envelope, Kind, Message, codes, error_body};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, Message, codes, error_body};
 use leash_protocol::headers::is_event_stream;
 use leash_upstream::client::UpstreamError;
 use leash_upstream::lost::{Lost, lost};
@@ -34,13 +34,13 @@ impl ResponseKind {
 
 /// A response whose status is not a success.
 #[derive(Clone, Debug)]
-pub(crate) struct Refusal {
+pub(crate) struct RefusedResponse {
     pub(crate) status: StatusCode,
     /// The body, as far as leash could read it.
     pub(crate) body: Bytes,
 }
 
-impl Refusal {
+impl RefusedResponse {
     /// Decides whether the server has lost the session of the request, which had this method.
     pub(crate) fn lost(&self, method: &Method) -> Option<Lost> {
         lost(method, self.status, &self.body)
@@ -82,7 +82,7 @@ impl Refusal {
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for RefusedResponse {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let advice = match self.status.as_u16() {
             401 | 407 => "pass credentials with `--bearer-env` or `--header`",
@@ -101,7 +101,7 @@ impl std::fmt::Display for Refusal {
 /// Returns the envelope of a message that is an error.
 fn error_in<'a>(message: &'a Message<'a>) -> Option<&'a Envelope<'a>> {
     match message {
-        Message::One(envelope) if envelope.kind == Kind::Response && envelope.error.is_some() => Some(envelope),
+        Message::One(envelope) if envelope.kind == EnvelopeKind::Response && envelope.error.is_some() => Some(envelope),
         Message::One(_) | Message::Batch(_) => None,
     }
 }
@@ -121,7 +121,7 @@ pub(crate) enum RequestFailure {
     /// There was no connection, or it broke before the response began.
     Http(UpstreamError),
     /// The upstream refused the request.
-    Refused(Refusal),
+    Refused(RefusedResponse),
     /// The stream broke and cannot be resumed.
     StreamBroke,
     /// The response is larger than the limit for a line.

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::backoff::BackOff;
 use crate::connection::Connection;
-use crate::exchange::Outcome;
+use crate::exchange::ExchangeOutcome;
 use crate::machine::{Event, State, UpstreamTransport};
 use crate::message::{HostMessage, MessageKind};
 use crate::notices::Warning;
@@ -77,8 +77,8 @@ async fn send_silently(connection: &Rc<Connection>, message: HostMessage) -> Res
     let outcome = send::run(connection, &exchange).await;
     connection.forget(&exchange);
     match outcome {
-        Outcome::Done => Ok(()),
-        Outcome::Failed(failure) | Outcome::SessionLost(failure) => Err(failure),
+        ExchangeOutcome::Done => Ok(()),
+        ExchangeOutcome::Failed(failure) | ExchangeOutcome::SessionLost(failure) => Err(failure),
     }
 }
 

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use crate::connection::{Connection, Parts};
+use crate::connection::{Connection, ConnectionParts};
 use crate::machine::{Event, State, UpstreamTransport};
 use crate::notices::Notices;
 use crate::pipe::{HostInput, HostQueue, StdoutClosed};
 use crate::process_events::{ProcessEvent, ProcessEvents};
 use crate::response::RequestFailure;
 use crate::upstream_sessions::UpstreamSessions;
-use crate::{ConnectError, ConnectSettings, Ended, TransportChoice, revive, send};
+use crate::{ConnectError, ConnectSettings, ConnectionEnd, TransportChoice, revive, send};
 use leash_model::clock::{self, Moment};
 use leash_model::owner::Owner;
 use leash_model::receipt::Reason;
@@ -29,15 +29,15 @@ use leash_tree::places::Places;
 use leash_tree::platform::linux;
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::supervisor::{self, FirstLook};
-use leash_upstream::client::Client;
-use leash_upstream::keeper::terms::Terms;
+use leash_upstream::client::UpstreamClient;
+use leash_upstream::keeper::connection_facts::ConnectionFacts;
 use leash_upstream::notice::Notice;
 use leash_upstream::runtime::runtime;
-use leash_upstream::sweep::{self, Known};
+use leash_upstream::sweep::{self, ServerAccess};
 use leash_upstream::{delete, keeper};
 
 /// Runs a connection to its end. It blocks, and uses the process's signals, stdin and stdout.
-pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<Ended, ConnectError> {
+pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<ConnectionEnd, ConnectError> {
     let (parent, inherited) = first.into_parts();
     let signals = linux::listen(&supervisor::listened(inherited)).map_err(ConnectError::Signals)?;
     linux::survive_file_size_limit();
@@ -47,7 +47,7 @@ pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<Ended, Con
     let over = runtime.block_on(async {
         let events = |watches| ProcessEvents::watch(watches, signals).map_err(ConnectError::Start);
         let driver = Driver::begin(settings, watches, events)?;
-        Ok(driver.live().await)
+        Ok(driver.run_to_end().await)
     });
     // Another thread may still be resolving a name. leash does not wait for it.
     runtime.shutdown_background();
@@ -82,15 +82,15 @@ struct Driver {
     grace: Duration,
     expires: Option<Moment>,
     closing: Option<Closing>,
-    sweeper: Client,
+    sweeper: UpstreamClient,
     places: Places,
 }
 
 impl Driver {
     fn begin(
         settings: ConnectSettings,
-        watches: Vec<owner::Watch>,
-        events: impl FnOnce(Vec<owner::Watch>) -> Result<ProcessEvents, ConnectError>,
+        watches: Vec<owner::OwnerWatch>,
+        events: impl FnOnce(Vec<owner::OwnerWatch>) -> Result<ProcessEvents, ConnectError>,
     ) -> Result<Driver, ConnectError> {
         let ConnectSettings {
             upstream,
@@ -107,7 +107,7 @@ impl Driver {
             ..
         } = settings;
         let run = id::random();
-        let terms = Terms {
+        let facts = ConnectionFacts {
             session: session.unwrap_or_else(|| run.clone()),
             run,
             name: name.unwrap_or_else(|| upstream.url.host().unwrap_or_default().to_owned()),
@@ -116,12 +116,12 @@ impl Driver {
             started_ms: clock::unix_ms(),
         };
         let member = Membership {
-            session: terms.session.clone(),
-            name: terms.name.clone(),
-            labels: terms.labels.clone(),
+            session: facts.session.clone(),
+            name: facts.name.clone(),
+            labels: facts.labels.clone(),
             owners: watches.iter().map(|watch| watch.owner.clone()).collect(),
         };
-        let book = Book::of_connection(&places, &terms.run, member).map_err(ConnectError::Ledger)?;
+        let book = Book::of_connection(&places, &facts.run, member).map_err(ConnectError::Ledger)?;
         let owners = keeper::watched(&watches).map(copy).collect::<io::Result<_>>().map_err(ConnectError::Start)?;
         let events = events(watches)?;
         let input = HostInput::open().map_err(ConnectError::Start)?;
@@ -131,9 +131,10 @@ impl Driver {
             TransportChoice::Streamable => UpstreamTransport::Streamable(upstream.url.clone()),
             TransportChoice::HttpSse => UpstreamTransport::HttpSse(None),
         };
-        let sessions = UpstreamSessions::new(terms, places.clone(), book, owners);
+        let sessions = UpstreamSessions::new(facts, places.clone(), book, owners);
         let notices = Notices::new(tell);
-        let connection = Connection::new(Parts { upstream, transport, revives: revive, host, sessions, notices });
+        let connection =
+            Connection::new(ConnectionParts { upstream, transport, revives: revive, host, sessions, notices });
         Ok(Driver {
             connection,
             input,
@@ -144,12 +145,12 @@ impl Driver {
             grace,
             expires: max_age.map(|age| Moment::on_runtime() + age),
             closing: None,
-            sweeper: Client::new(),
+            sweeper: UpstreamClient::new(),
             places,
         })
     }
 
-    async fn live(mut self) -> Ended {
+    async fn run_to_end(mut self) -> ConnectionEnd {
         self.connection.tasks.spawn_local(sweep(
             Rc::clone(&self.connection),
             self.sweeper.clone(),
@@ -233,8 +234,8 @@ impl Driver {
                 None
             }
             ProcessEvent::ChildExited => {
-                let looked = self.connection.sessions.borrow_mut().look_after_keeper();
-                if let Err(error) = looked {
+                let restarted = self.connection.sessions.borrow_mut().restart_keeper();
+                if let Err(error) = restarted {
                     self.connection.notices.warn(format!("cannot start another keeper: {error}"));
                 }
                 None
@@ -243,7 +244,7 @@ impl Driver {
     }
 
     /// Ends the upstream sessions. After a signal meanwhile, the keeper does the rest.
-    async fn end(mut self, reason: Reason) -> Ended {
+    async fn end(mut self, reason: Reason) -> ConnectionEnd {
         let began = Moment::on_runtime();
         let connection = Rc::clone(&self.connection);
         connection.apply(Event::End(reason.clone()));
@@ -265,20 +266,20 @@ impl Driver {
             loop {
                 if let ProcessEvent::Signal(_) | ProcessEvent::EndRequested = self.events.next().await {
                     connection.delete_client.deadline.set(least.max(Moment::on_runtime()));
-                    connection.last_call.cancel();
+                    connection.stop_initialize.cancel();
                 }
             }
         };
         // The host may have left during its handshake. The session that the upstream is opening must be ended, too.
-        let last_call = async {
+        let stop_initialize = async {
             tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
-            connection.last_call.cancel();
+            connection.stop_initialize.cancel();
             std::future::pending::<()>().await;
         };
         tokio::select! {
             _ = ended => {}
             () = hurried => {}
-            () = last_call => {}
+            () = stop_initialize => {}
         }
         connection.apply(Event::Drained);
         self.finish(reason, Moment::on_runtime() - began)
@@ -294,12 +295,12 @@ impl Driver {
         }
     }
 
-    fn finish(&self, reason: Reason, took: Duration) -> Ended {
+    fn finish(&self, reason: Reason, took: Duration) -> ConnectionEnd {
         let (notices, mut sessions) = (&self.connection.notices, self.connection.sessions.borrow_mut());
         if let State::LeftToKeeper(_) = self.connection.life().state() {
             notices.check_written(sessions.leave_to_keeper());
             notices.warn("the keeper will end the upstream session");
-            return Ended { reason, receipt: None };
+            return ConnectionEnd { reason, receipt: None };
         }
         // If the upstream was never reached, there is nothing to record.
         let receipt = self.connection.reached.get().then(|| sessions.receipt(reason.clone(), took));
@@ -310,7 +311,7 @@ impl Driver {
                 if receipts::is_shortage(&error) {
                     // The keeper was not told of an end, so it takes over when this process exits. Without a keeper,
                     // the next start does.
-                    return Ended { reason, receipt: Some(receipt.clone()) };
+                    return ConnectionEnd { reason, receipt: Some(receipt.clone()) };
                 }
             }
         }
@@ -318,12 +319,12 @@ impl Driver {
         if let Some(receipt) = &receipt {
             notices.tell(Notice::Ended(Box::new(receipt.clone())));
         }
-        Ended { reason, receipt }
+        ConnectionEnd { reason, receipt }
     }
 }
 
 /// Copies an owner's descriptor for the keeper.
-fn copy(watch: &owner::Watch) -> io::Result<(Owner, OwnedFd)> {
+fn copy(watch: &owner::OwnerWatch) -> io::Result<(Owner, OwnedFd)> {
     Ok((watch.owner.clone(), rustix::io::fcntl_dupfd_cloexec(watch, 3)?))
 }
 
@@ -349,10 +350,10 @@ async fn expiry(deadline: Option<(Moment, Reason)>) -> Reason {
 }
 
 /// Ends the sessions that dead connections and gateways have left open, in a task of its own.
-async fn sweep(connection: Rc<Connection>, sweeper: Client, places: Places) {
+async fn sweep(connection: Rc<Connection>, sweeper: UpstreamClient, places: Places) {
     let known = |entry: &Entry| {
         (delete::shown(&connection.upstream.url) == entry.url)
-            .then(|| Known { url: connection.upstream.url.clone(), headers: connection.base_headers() })
+            .then(|| ServerAccess { url: connection.upstream.url.clone(), headers: connection.base_headers() })
     };
     sweep::books(&sweeper, &places, &known, &|notice| connection.notices.tell(notice)).await;
 }

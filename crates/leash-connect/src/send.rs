@@ -5,7 +5,7 @@ use std::rc::Rc;
 use hyper::Method;
 
 use crate::connection::Connection;
-use crate::exchange::{Exchange, Outcome};
+use crate::exchange::{Exchange, ExchangeOutcome};
 use crate::machine::{Event, UpstreamTransport};
 use crate::message::MessageKind;
 use crate::notices::Warning;
@@ -18,13 +18,13 @@ use leash_protocol::era::Era;
 pub(crate) async fn send(connection: Rc<Connection>, exchange: Rc<Exchange>) {
     let outcome = tokio::select! {
         biased;
-        () = exchange.given_up() => Outcome::Done,
+        () = exchange.given_up() => ExchangeOutcome::Done,
         outcome = run(&connection, &exchange) => outcome,
     };
     match outcome {
-        Outcome::Done => {}
-        Outcome::Failed(failure) => fail(&connection, &exchange, &failure).await,
-        Outcome::SessionLost(failure) => send_again(&connection, &exchange, failure).await,
+        ExchangeOutcome::Done => {}
+        ExchangeOutcome::Failed(failure) => fail(&connection, &exchange, &failure).await,
+        ExchangeOutcome::SessionLost(failure) => send_again(&connection, &exchange, failure).await,
     }
     connection.forget(&exchange);
 }
@@ -60,7 +60,7 @@ async fn send_again(connection: &Rc<Connection>, exchange: &Rc<Exchange>, failur
 }
 
 /// Sends a message by the current transport, and passes the response on.
-pub(crate) async fn run(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> Outcome {
+pub(crate) async fn run(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> ExchangeOutcome {
     if exchange.is_initialize() {
         return initialize::initialize(connection, exchange).await;
     }
@@ -81,12 +81,12 @@ pub(crate) async fn run(connection: &Rc<Connection>, exchange: &Rc<Exchange>) ->
 }
 
 /// Decides whether a failure means that the upstream has lost the session.
-fn failed(connection: &Rc<Connection>, exchange: &Exchange, failure: RequestFailure) -> Outcome {
+fn failed(connection: &Rc<Connection>, exchange: &Exchange, failure: RequestFailure) -> ExchangeOutcome {
     let in_session = exchange.message.era == Era::Legacy && connection.life().has_session_id();
     match &failure {
         RequestFailure::Refused(refusal) if in_session && refusal.lost(&Method::POST).is_some() => {
-            Outcome::SessionLost(failure)
+            ExchangeOutcome::SessionLost(failure)
         }
-        _ => Outcome::Failed(failure),
+        _ => ExchangeOutcome::Failed(failure),
     }
 }

@@ -13,23 +13,23 @@ use leash_model::owner::Owner;
 use leash_model::receipt::{EndedBy, Reason, Receipt, UpstreamEnd};
 use leash_tree::ledger::book::{Book, Entry};
 use leash_tree::places::Places;
-use leash_upstream::delete::{Deleted, Ticket, shown};
-use leash_upstream::keeper::terms::Terms;
-use leash_upstream::keeper::{HeldSession, Keeper, KeeperMessage, Orders, name_end};
+use leash_upstream::delete::{DeleteResult, DeleteTarget, shown};
+use leash_upstream::keeper::connection_facts::ConnectionFacts;
+use leash_upstream::keeper::{HeldSession, KeeperMessage, KeeperOrders, KeeperProcess, add_end};
 
 /// A session at the upstream that leash must end.
 #[derive(Clone, Debug)]
 pub(crate) enum UpstreamSession {
     /// A session with an id, which needs a DELETE.
-    WithId(Ticket),
+    WithId(DeleteTarget),
     /// A session that ends when its stream is closed (HTTP+SSE).
     Stream(Uri),
 }
 
 impl UpstreamSession {
-    fn end(&self, how: &Deleted) -> UpstreamEnd {
+    fn end(&self, how: &DeleteResult) -> UpstreamEnd {
         match self {
-            UpstreamSession::WithId(ticket) => how.receipt(&ticket.url, &ticket.session_id),
+            UpstreamSession::WithId(delete_target) => how.receipt(&delete_target.url, &delete_target.session_id),
             UpstreamSession::Stream(url) => how.receipt(url, ""),
         }
     }
@@ -38,12 +38,12 @@ impl UpstreamSession {
 /// Holds the upstream sessions until their end is recorded, and the ends of earlier sessions.
 #[derive(Debug)]
 pub(crate) struct UpstreamSessions {
-    terms: Terms,
+    facts: ConnectionFacts,
     places: Places,
     book: Book,
     /// The owners that the keeper watches, too.
     owners: Vec<(Owner, OwnedFd)>,
-    keeper: Option<Keeper>,
+    keeper: Option<KeeperProcess>,
     /// A message to the keeper was lost, so the keeper must get everything again.
     stale: bool,
     /// The number of the newest session.
@@ -59,9 +59,14 @@ pub(crate) struct UpstreamSessions {
 }
 
 impl UpstreamSessions {
-    pub(crate) fn new(terms: Terms, places: Places, book: Book, owners: Vec<(Owner, OwnedFd)>) -> UpstreamSessions {
+    pub(crate) fn new(
+        facts: ConnectionFacts,
+        places: Places,
+        book: Book,
+        owners: Vec<(Owner, OwnedFd)>,
+    ) -> UpstreamSessions {
         UpstreamSessions {
-            terms,
+            facts,
             places,
             book,
             owners,
@@ -85,22 +90,22 @@ impl UpstreamSessions {
         self.keeper = None;
         let (owners, descriptors): (Vec<Owner>, Vec<&OwnedFd>) =
             self.owners.iter().map(|(owner, descriptor)| (owner.clone(), descriptor)).unzip();
-        let orders = Orders {
+        let orders = KeeperOrders {
             runtime_dir: self.places.runtime_dir.clone(),
             book: self.book.run().to_owned(),
             receipts: self.places.receipts.clone(),
-            terms: Some(self.terms.clone()),
+            connection_facts: Some(self.facts.clone()),
             owners,
             cover: None,
             takeover_ms: None,
         };
-        self.keeper = Some(Keeper::start(&self.places.program, &orders, self.book.lock(), &descriptors, None)?);
+        self.keeper = Some(KeeperProcess::start(&self.places.program, &orders, self.book.lock(), &descriptors, None)?);
         self.stale = true;
         self.tell(&[])
     }
 
     /// Starts another keeper if the child process that ended was the keeper.
-    pub(crate) fn look_after_keeper(&mut self) -> io::Result<()> {
+    pub(crate) fn restart_keeper(&mut self) -> io::Result<()> {
         if self.keeper.is_some() { self.prepare() } else { Ok(()) }
     }
 
@@ -127,8 +132,8 @@ impl UpstreamSessions {
     pub(crate) fn agreed(&mut self, version: &str) -> io::Result<()> {
         let Some(number) = self.current else { return Ok(()) };
         match self.held.get_mut(&number) {
-            Some(UpstreamSession::WithId(ticket)) if ticket.version.as_deref() != Some(version) => {
-                ticket.version = Some(version.to_owned());
+            Some(UpstreamSession::WithId(delete_target)) if delete_target.version.as_deref() != Some(version) => {
+                delete_target.version = Some(version.to_owned());
             }
             _ => return Ok(()),
         }
@@ -136,20 +141,20 @@ impl UpstreamSessions {
     }
 
     /// Everything that the DELETE of a session needs. `None` if the session needs no DELETE.
-    pub(crate) fn ticket(&self, session: SessionNumber) -> Option<Ticket> {
+    pub(crate) fn delete_target(&self, session: SessionNumber) -> Option<DeleteTarget> {
         match self.held.get(&session)? {
-            UpstreamSession::WithId(ticket) => Some(ticket.clone()),
+            UpstreamSession::WithId(delete_target) => Some(delete_target.clone()),
             UpstreamSession::Stream(_) => None,
         }
     }
 
     /// leash's own id for the session, and the server's name.
     pub(crate) fn names(&self) -> (String, String) {
-        (self.terms.session.clone(), self.terms.name.clone())
+        (self.facts.session.clone(), self.facts.name.clone())
     }
 
     /// Records that the upstream has already lost or closed a session.
-    pub(crate) fn gone(&mut self, session: SessionNumber, how: &Deleted) -> io::Result<()> {
+    pub(crate) fn gone(&mut self, session: SessionNumber, how: &DeleteResult) -> io::Result<()> {
         let left = if self.current.take_if(|current| *current == session).is_some() { self.leave() } else { Ok(()) };
         left.and(self.ended(session, how))
     }
@@ -157,7 +162,7 @@ impl UpstreamSessions {
     /// Records the end of a session. If the DELETE was cut short, the keeper is not told and ends the session when this
     /// process exits. The keeper and the ledger keep the session in use until the receipt is written: if this process
     /// dies before that, the keeper or the next start ends the session.
-    pub(crate) fn ended(&mut self, session: SessionNumber, how: &Deleted) -> io::Result<()> {
+    pub(crate) fn ended(&mut self, session: SessionNumber, how: &DeleteResult) -> io::Result<()> {
         let Some(end) = self.held.get(&session).map(|held| held.end(how)) else { return Ok(()) };
         if how.cut_short {
             return Ok(());
@@ -166,7 +171,7 @@ impl UpstreamSessions {
             self.last_end = Some(end);
             return Ok(());
         }
-        name_end(&mut self.ends, end.clone());
+        add_end(&mut self.ends, end.clone());
         self.tell_end(session, end)
     }
 
@@ -186,9 +191,9 @@ impl UpstreamSessions {
     /// Builds the receipt.
     pub(crate) fn receipt(&mut self, reason: Reason, took: Duration) -> Receipt {
         if let Some(end) = self.last_end.take() {
-            name_end(&mut self.ends, end);
+            add_end(&mut self.ends, end);
         }
-        self.terms.receipt(reason, EndedBy::Gateway, took, self.ends.clone())
+        self.facts.receipt(reason, EndedBy::Gateway, took, self.ends.clone())
     }
 
     /// Leaves the sessions that were cut short to the keeper, which writes the receipt.
@@ -209,10 +214,10 @@ impl UpstreamSessions {
         written
     }
 
-    fn word(&self, number: SessionNumber, session: &UpstreamSession) -> io::Result<KeeperMessage> {
-        let (name, started_ms) = (&self.terms.name, self.terms.started_ms);
+    fn hold_message(&self, number: SessionNumber, session: &UpstreamSession) -> io::Result<KeeperMessage> {
+        let (name, started_ms) = (&self.facts.name, self.facts.started_ms);
         let lien = match session {
-            UpstreamSession::WithId(ticket) => HeldSession::of(name, started_ms, ticket),
+            UpstreamSession::WithId(delete_target) => HeldSession::of(name, started_ms, delete_target),
             UpstreamSession::Stream(url) => HeldSession::stream(name, started_ms, url),
         };
         KeeperMessage::hold(&key(number), &lien)
@@ -220,18 +225,19 @@ impl UpstreamSessions {
 
     fn tell_of(&mut self, session: Option<SessionNumber>) -> io::Result<()> {
         let held = session.and_then(|number| Some((number, self.held.get(&number)?)));
-        let word = held.map(|(number, session)| self.word(number, session)).transpose()?;
-        self.tell(word.as_slice())
+        let hold_message = held.map(|(number, session)| self.hold_message(number, session)).transpose()?;
+        self.tell(hold_message.as_slice())
     }
 
     /// Sends messages to the keeper. If a message was lost before, for instance because the keeper was stopped, sends
     /// everything again.
-    fn tell(&mut self, words: &[KeeperMessage]) -> io::Result<()> {
+    fn tell(&mut self, messages: &[KeeperMessage]) -> io::Result<()> {
         let Some(keeper) = &self.keeper else { return Ok(()) };
         let told = if self.stale {
-            self.everything().and_then(|words| words.iter().try_for_each(|word| keeper.tell(word)))
+            self.everything()
+                .and_then(|messages| messages.iter().try_for_each(|hold_message| keeper.tell(hold_message)))
         } else {
-            words.iter().try_for_each(|word| keeper.tell(word))
+            messages.iter().try_for_each(|hold_message| keeper.tell(hold_message))
         };
         self.stale = told.is_err();
         told
@@ -239,27 +245,29 @@ impl UpstreamSessions {
 
     fn everything(&self) -> io::Result<Vec<KeeperMessage>> {
         let ended = self.ends.iter().map(|end| Ok(KeeperMessage::Ended(key(0), Some(Box::new(end.clone())))));
-        let held = self.held.iter().map(|(number, session)| self.word(*number, session));
+        let held = self.held.iter().map(|(number, session)| self.hold_message(*number, session));
         std::iter::once(Ok(KeeperMessage::Anew)).chain(ended).chain(held).collect()
     }
 
     /// Writes the session in use into the ledger. A session that ends with its stream needs no entry.
     fn enter(&mut self) -> io::Result<()> {
-        let Some(ticket) = self.current.and_then(|number| self.ticket(number)) else { return self.leave() };
+        let Some(delete_target) = self.current.and_then(|number| self.delete_target(number)) else {
+            return self.leave();
+        };
         let entry = Entry {
-            session: self.terms.session.clone(),
-            server: self.terms.name.clone(),
-            url: shown(&ticket.url),
-            id: ticket.session_id,
-            version: ticket.version,
-            shown: self.terms.shown.clone(),
-            started_ms: self.terms.started_ms,
+            session: self.facts.session.clone(),
+            server: self.facts.name.clone(),
+            url: shown(&delete_target.url),
+            id: delete_target.session_id,
+            version: delete_target.version,
+            shown: self.facts.shown.clone(),
+            started_ms: self.facts.started_ms,
         };
         if std::mem::replace(&mut self.entered, true) { self.book.change(&entry) } else { self.book.open(&entry) }
     }
 
     fn leave(&mut self) -> io::Result<()> {
-        if std::mem::take(&mut self.entered) { self.book.over(&self.terms.session) } else { Ok(()) }
+        if std::mem::take(&mut self.entered) { self.book.over(&self.facts.session) } else { Ok(()) }
     }
 }
 

@@ -70,15 +70,15 @@ pub mod session {
 
 /// A tree's failures, and the terms it runs under.
 pub mod tree {
-    pub use leash_model::containment::{Containment, Refusal, Wish as ContainmentWish};
+    pub use leash_model::containment::{Containment, ContainmentWish, Refusal};
     pub use leash_model::error::Cause;
-    pub use leash_model::owner::{Owner, OwnerError, Role, Wish as OwnerWish};
+    pub use leash_model::owner::{Owner, OwnerError, OwnerWish, Role};
     pub use leash_model::start_failure::{CommandOrigin, StartFailure};
     pub use leash_tree::contain::caps::Caps;
     pub use leash_tree::tree::SupervisorLost;
 }
 
-/// What became of sessions.
+/// The receipts of ended sessions.
 pub mod receipt {
     pub use leash_model::receipt::*;
     pub use leash_tree::ledger::receipts::{find, read};

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, ORIGIN};
 use hyper::{HeaderMap, Uri};
 
-use super::connection::Peer;
+use super::connection::PeerUser;
 use crate::config::{LocalUsers, Secret};
 use leash_protocol::headers;
 
@@ -18,7 +18,7 @@ const ONCE: [HeaderName; 5] = [HOST, ORIGIN, AUTHORIZATION, LEASH_AUTHORIZATION,
 
 /// The rules of a listener for every request.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Door<'a> {
+pub(super) struct ListenerRules<'a> {
     /// The address that it listens on; `None` for a Unix socket, where `Host` means nothing.
     pub(super) bound: Option<SocketAddr>,
     /// Accepted names in `Host` besides the address itself.
@@ -31,7 +31,7 @@ pub(super) struct Door<'a> {
 
 /// The reason that a request is not served.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum AdmissionRefusal {
     /// This header came twice.
     Repeated(HeaderName),
     /// `Host` does not name this listener.
@@ -44,40 +44,45 @@ pub(super) enum Refusal {
     OtherUser(Option<u32>),
 }
 
-impl Door<'_> {
+impl ListenerRules<'_> {
     /// Checks that the head is unambiguous, and that no page of a foreign origin sent it.
-    pub(super) fn check_head(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Refusal> {
+    pub(super) fn check_head(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), AdmissionRefusal> {
         if let Some(name) = ONCE.iter().find(|name| headers.get_all(*name).iter().nth(1).is_some()) {
-            return Err(Refusal::Repeated(name.clone()));
+            return Err(AdmissionRefusal::Repeated(name.clone()));
         }
         let Some(bound) = self.bound else { return self.check_origin(None, headers) };
         let known = |host: &str| is_ours(bound.ip(), host) || self.hosts.iter().any(|allowed| same_host(allowed, host));
         let named = headers.get(HOST).is_some_and(|host| host.to_str().is_ok_and(known));
         // The same for a request target in absolute form.
         if !named || !uri.authority().is_none_or(|authority| known(authority.as_str())) {
-            return Err(Refusal::Host);
+            return Err(AdmissionRefusal::Host);
         }
         self.check_origin(Some(bound), headers)
     }
 
     /// Checks that a present `Origin` is ours or allowed; programs send none.
-    fn check_origin(&self, bound: Option<SocketAddr>, headers: &HeaderMap) -> Result<(), Refusal> {
+    fn check_origin(&self, bound: Option<SocketAddr>, headers: &HeaderMap) -> Result<(), AdmissionRefusal> {
         let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
         let (Some(bound), Some(allowed), Ok(origin)) = (bound, self.origins, origin.to_str()) else {
-            return Err(Refusal::Origin);
+            return Err(AdmissionRefusal::Origin);
         };
         let fine = is_own_origin(bound, self.hosts, origin)
             || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin));
-        fine.then_some(()).ok_or(Refusal::Origin)
+        fine.then_some(()).ok_or(AdmissionRefusal::Origin)
     }
 
     /// Checks the caller: by the token if one is configured, otherwise by the user of a local peer.
-    pub(super) fn check_caller(&self, headers: &HeaderMap, stranger: Option<Stranger>) -> Result<(), Refusal> {
-        match (self.token, stranger) {
-            (Some(token), _) => {
-                shown(headers).is_some_and(|given| is_bearer(given, token)).then_some(()).ok_or(Refusal::Token)
-            }
-            (None, Some(Stranger(uid))) => Err(Refusal::OtherUser(uid)),
+    pub(super) fn check_caller(
+        &self,
+        headers: &HeaderMap,
+        foreign_peer: Option<ForeignPeer>,
+    ) -> Result<(), AdmissionRefusal> {
+        match (self.token, foreign_peer) {
+            (Some(token), _) => token_header(headers)
+                .is_some_and(|given| is_bearer(given, token))
+                .then_some(())
+                .ok_or(AdmissionRefusal::Token),
+            (None, Some(ForeignPeer(uid))) => Err(AdmissionRefusal::OtherUser(uid)),
             (None, None) => Ok(()),
         }
     }
@@ -85,19 +90,19 @@ impl Door<'_> {
 
 /// A peer on this machine that is not known to belong to our own user or to root; its uid, if it was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Stranger(pub(super) Option<u32>);
+pub(super) struct ForeignPeer(pub(super) Option<u32>);
 
 /// Returns a stranger if the peer may belong to another user of this machine.
-pub(super) fn stranger(peer: Peer, own: u32, users: LocalUsers) -> Option<Stranger> {
+pub(super) fn foreign_peer(peer: PeerUser, own: u32, users: LocalUsers) -> Option<ForeignPeer> {
     match (peer, users) {
-        (_, LocalUsers::Any) | (Peer::Remote, _) => None,
-        (Peer::Local(Some(uid)), LocalUsers::Own) if uid == own || uid == 0 => None,
-        (Peer::Local(uid), LocalUsers::Own) => Some(Stranger(uid)),
+        (_, LocalUsers::Any) | (PeerUser::Remote, _) => None,
+        (PeerUser::Local(Some(uid)), LocalUsers::Own) if uid == own || uid == 0 => None,
+        (PeerUser::Local(uid), LocalUsers::Own) => Some(ForeignPeer(uid)),
     }
 }
 
 /// The header with the gateway's token.
-fn shown(headers: &HeaderMap) -> Option<&HeaderValue> {
+fn token_header(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(LEASH_AUTHORIZATION).or_else(|| headers.get(AUTHORIZATION))
 }
 
@@ -174,17 +179,17 @@ mod tests {
         headers
     }
 
-    fn check(bound: &str, hosts: &[&str], given: &[(&'static str, &str)], expected: Result<(), Refusal>) {
+    fn check(bound: &str, hosts: &[&str], given: &[(&'static str, &str)], expected: Result<(), AdmissionRefusal>) {
         let hosts: Vec<String> = hosts.iter().map(|host| (*host).to_owned()).collect();
         let origins = ["https://app.example".to_owned(), "http://localhost:6274".to_owned()];
         let bound = Some(bound.parse().expect("an address"));
-        let door = Door { bound, hosts: &hosts, origins: Some(&origins), token: None };
-        let told = door.check_head(&Uri::from_static("/x/mcp"), &headers(given));
-        assert_eq!(told, expected, "{bound:?} {given:?}");
+        let rules = ListenerRules { bound, hosts: &hosts, origins: Some(&origins), token: None };
+        let result = rules.check_head(&Uri::from_static("/x/mcp"), &headers(given));
+        assert_eq!(result, expected, "{bound:?} {given:?}");
     }
 
     fn check_origin(bound: &str, hosts: &[&str], origin: &str, fine: bool) {
-        let expected = if fine { Ok(()) } else { Err(Refusal::Origin) };
+        let expected = if fine { Ok(()) } else { Err(AdmissionRefusal::Origin) };
         check(bound, hosts, &[("host", "localhost"), ("origin", origin)], expected);
     }
 
@@ -235,7 +240,7 @@ mod tests {
     fn a_repeated_admission_header_is_refused() {
         for name in ["host", "origin", "authorization", "leash-authorization", "mcp-session-id"] {
             let given = [("host", "localhost"), (name, "localhost"), (name, "localhost")];
-            let expected = Err(Refusal::Repeated(HeaderName::from_static(name)));
+            let expected = Err(AdmissionRefusal::Repeated(HeaderName::from_static(name)));
             check("127.0.0.1:5327", &[], &given, expected);
         }
         let twice = [("host", "localhost"), ("accept", "a/b"), ("accept", "a/b")];
@@ -249,54 +254,54 @@ mod tests {
             check(bound, &["g.example"], &[("host", ours)], Ok(()));
         }
         for foreign in ["", "evil.example", "192.0.2.8", "localhost.evil.example", "[::1]x", "g.example:x"] {
-            check(bound, &["g.example"], &[("host", foreign)], Err(Refusal::Host));
+            check(bound, &["g.example"], &[("host", foreign)], Err(AdmissionRefusal::Host));
         }
-        check(bound, &[], &[], Err(Refusal::Host));
+        check(bound, &[], &[], Err(AdmissionRefusal::Host));
     }
 
     #[test]
     fn a_listener_without_pages_accepts_no_origin() {
         for bound in [None, Some("127.0.0.1:5327".parse().expect("an address"))] {
-            let door = Door { bound, hosts: &[], origins: None, token: None };
+            let rules = ListenerRules { bound, hosts: &[], origins: None, token: None };
             let own = headers(&[("host", "localhost:5327"), ("origin", "http://localhost:5327")]);
-            assert_eq!(door.check_head(&Uri::from_static("/"), &own), Err(Refusal::Origin));
-            assert_eq!(door.check_head(&Uri::from_static("/"), &headers(&[("host", "localhost")])), Ok(()));
+            assert_eq!(rules.check_head(&Uri::from_static("/"), &own), Err(AdmissionRefusal::Origin));
+            assert_eq!(rules.check_head(&Uri::from_static("/"), &headers(&[("host", "localhost")])), Ok(()));
         }
     }
 
     #[test]
     fn strangers_are_other_users_of_this_machine() {
         for (peer, users, expected) in [
-            (Peer::Local(Some(1000)), LocalUsers::Own, None),
-            (Peer::Local(Some(0)), LocalUsers::Own, None),
-            (Peer::Local(Some(1001)), LocalUsers::Own, Some(Stranger(Some(1001)))),
-            (Peer::Local(None), LocalUsers::Own, Some(Stranger(None))),
-            (Peer::Local(Some(1001)), LocalUsers::Any, None),
-            (Peer::Local(None), LocalUsers::Any, None),
-            (Peer::Remote, LocalUsers::Own, None),
+            (PeerUser::Local(Some(1000)), LocalUsers::Own, None),
+            (PeerUser::Local(Some(0)), LocalUsers::Own, None),
+            (PeerUser::Local(Some(1001)), LocalUsers::Own, Some(ForeignPeer(Some(1001)))),
+            (PeerUser::Local(None), LocalUsers::Own, Some(ForeignPeer(None))),
+            (PeerUser::Local(Some(1001)), LocalUsers::Any, None),
+            (PeerUser::Local(None), LocalUsers::Any, None),
+            (PeerUser::Remote, LocalUsers::Own, None),
         ] {
-            assert_eq!(stranger(peer, 1000, users), expected, "{peer:?} {users:?}");
+            assert_eq!(foreign_peer(peer, 1000, users), expected, "{peer:?} {users:?}");
         }
     }
 
     #[test]
     fn a_token_takes_precedence_over_the_user() {
         let token = Secret::new("s3cret");
-        let with = Door { bound: None, hosts: &[], origins: None, token: Some(&token) };
-        let without = Door { token: None, ..with };
-        let stranger = Some(Stranger(Some(1)));
+        let with = ListenerRules { bound: None, hosts: &[], origins: None, token: Some(&token) };
+        let without = ListenerRules { token: None, ..with };
+        let foreign_peer = Some(ForeignPeer(Some(1)));
         for (name, value, expected) in [
             ("authorization", "Bearer s3cret", Ok(())),
             ("leash-authorization", "bearer s3cret", Ok(())),
-            ("authorization", "Bearer s3cre", Err(Refusal::Token)),
-            ("authorization", "Basic s3cret", Err(Refusal::Token)),
-            ("x", "Bearer s3cret", Err(Refusal::Token)),
+            ("authorization", "Bearer s3cre", Err(AdmissionRefusal::Token)),
+            ("authorization", "Basic s3cret", Err(AdmissionRefusal::Token)),
+            ("x", "Bearer s3cret", Err(AdmissionRefusal::Token)),
         ] {
-            for who in [None, stranger] {
+            for who in [None, foreign_peer] {
                 assert_eq!(with.check_caller(&headers(&[(name, value)]), who), expected, "{name}: {value}");
             }
         }
         assert_eq!(without.check_caller(&HeaderMap::new(), None), Ok(()));
-        assert_eq!(without.check_caller(&HeaderMap::new(), stranger), Err(Refusal::OtherUser(Some(1))));
+        assert_eq!(without.check_caller(&HeaderMap::new(), foreign_peer), Err(AdmissionRefusal::OtherUser(Some(1))));
     }
 }

@@ -15,19 +15,19 @@ use leash_model::limits;
 /// The client that a share is counted for. A credential counts only together with its origin, because a client can make
 /// up any number of credentials.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Client {
+pub(crate) struct BudgetClient {
     pub(crate) origin: Origin,
     credential: Option<u128>,
 }
 
-impl Client {
-    pub(crate) fn of(principal: Principal, peer: IpAddr) -> Client {
-        Client::at(Origin::of(principal.uid, peer), principal)
+impl BudgetClient {
+    pub(crate) fn of(principal: Principal, peer: IpAddr) -> BudgetClient {
+        BudgetClient::at(Origin::of(principal.uid, peer), principal)
     }
 
     /// The same, if the origin is known.
-    pub(crate) fn at(origin: Origin, principal: Principal) -> Client {
-        Client { origin, credential: principal.credential }
+    pub(crate) fn at(origin: Origin, principal: Principal) -> BudgetClient {
+        BudgetClient { origin, credential: principal.credential }
     }
 }
 
@@ -59,20 +59,20 @@ impl Bounds {
 pub(crate) struct Budget {
     used: Cell<usize>,
     origins: RefCell<HashMap<Origin, usize>>,
-    clients: RefCell<HashMap<Client, usize>>,
+    clients: RefCell<HashMap<BudgetClient, usize>>,
 }
 
 /// The amount that one request or session uses; returned to the budget when it is dropped.
 pub(crate) struct Share {
     budget: Rc<Budget>,
-    client: Client,
+    client: BudgetClient,
     bounds: Bounds,
     taken: usize,
 }
 
 /// The limit that was reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Full {
+pub(crate) enum LimitReached {
     /// The limit for all clients together.
     All,
     /// The limit for this client or for its origin.
@@ -81,7 +81,7 @@ pub(crate) enum Full {
 
 impl Budget {
     /// A new, empty share of a client.
-    pub(crate) fn share(self: &Rc<Self>, client: Client, bounds: Bounds) -> Share {
+    pub(crate) fn share(self: &Rc<Self>, client: BudgetClient, bounds: Bounds) -> Share {
         Share { budget: Rc::clone(self), client, bounds, taken: 0 }
     }
 
@@ -93,16 +93,16 @@ impl Budget {
 
 impl Share {
     /// Takes more, if the limits allow it.
-    pub(crate) fn take(&mut self, more: usize) -> Result<(), Full> {
+    pub(crate) fn take(&mut self, more: usize) -> Result<(), LimitReached> {
         let Share { budget, client, bounds, .. } = self;
         let (mut origins, mut clients) = (budget.origins.borrow_mut(), budget.clients.borrow_mut());
         let of_origin = origins.get(&client.origin).copied().unwrap_or_default() + more;
         let of_client = clients.get(client).copied().unwrap_or_default() + more;
         if of_origin > bounds.origin || of_client > bounds.client {
-            return Err(Full::Client);
+            return Err(LimitReached::Client);
         }
         if budget.used.get() + more > bounds.all {
-            return Err(Full::All);
+            return Err(LimitReached::All);
         }
         budget.used.update(|used| used + more);
         origins.insert(client.origin, of_origin);
@@ -139,8 +139,8 @@ mod tests {
 
     const BOUNDS: Bounds = Bounds { all: 10, origin: 8, client: 6 };
 
-    fn client(uid: u32, credential: Option<u128>) -> Client {
-        Client::of(Principal { credential, uid: Some(uid) }, IpAddr::from([127, 0, 0, 1]))
+    fn client(uid: u32, credential: Option<u128>) -> BudgetClient {
+        BudgetClient::of(Principal { credential, uid: Some(uid) }, IpAddr::from([127, 0, 0, 1]))
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         let budget = Rc::new(Budget::default());
         let (mut one, mut other) = (budget.share(client(1, None), BOUNDS), budget.share(client(2, None), BOUNDS));
         assert_eq!((one.take(4), other.take(4), one.take(2)), (Ok(()), Ok(()), Ok(())));
-        assert_eq!((other.take(1), budget.used()), (Err(Full::All), 10));
+        assert_eq!((other.take(1), budget.used()), (Err(LimitReached::All), 10));
         drop(one);
         assert_eq!((other.take(2), budget.used()), (Ok(()), 6));
         drop(other);
@@ -160,15 +160,15 @@ mod tests {
     fn one_client_never_takes_all() {
         let budget = Rc::new(Budget::default());
         let mut greedy = budget.share(client(1, None), BOUNDS);
-        assert_eq!((greedy.take(6), greedy.take(1)), (Ok(()), Err(Full::Client)));
+        assert_eq!((greedy.take(6), greedy.take(1)), (Ok(()), Err(LimitReached::Client)));
         assert_eq!(
             budget.share(client(1, None), BOUNDS).take(1),
-            Err(Full::Client),
+            Err(LimitReached::Client),
             "another connection is the same client"
         );
         // Another credential is another client, but the same origin.
         let mut disguised = budget.share(client(1, Some(7)), BOUNDS);
-        assert_eq!((disguised.take(2), disguised.take(1)), (Ok(()), Err(Full::Client)));
+        assert_eq!((disguised.take(2), disguised.take(1)), (Ok(()), Err(LimitReached::Client)));
         assert_eq!(budget.share(client(2, None), BOUNDS).take(2), Ok(()));
     }
 

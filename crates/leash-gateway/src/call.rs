@@ -5,8 +5,8 @@ use std::rc::Rc;
 use bytes::Bytes;
 use hyper::{HeaderMap, Method};
 
-use crate::budget::Client;
-use crate::connection::{Connection, Principal};
+use crate::budget::BudgetClient;
+use crate::connection::{ClientConnection, Principal};
 
 /// A request that may be served.
 pub(crate) struct Call {
@@ -16,8 +16,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     pub(crate) principal: Principal,
     /// The client that it is counted for.
-    pub(crate) client: Client,
+    pub(crate) client: BudgetClient,
     /// The connection, if the client itself, on this machine, is at its other end; the client may have closed it
     /// meanwhile.
-    pub(crate) local: Option<Rc<Connection>>,
+    pub(crate) local: Option<Rc<ClientConnection>>,
 }

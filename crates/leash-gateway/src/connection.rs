@@ -11,18 +11,18 @@ use hyper::header::{AUTHORIZATION, HeaderName};
 use leash_tree::owner::peer::{self, Lookup, PeerSocket};
 
 /// One TCP connection of a client.
-pub(crate) struct Connection {
+pub(crate) struct ClientConnection {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
-    far: OnceCell<FarEnd>,
-    owed: Cell<Owed>,
+    client_end: OnceCell<ClientEnd>,
+    owed: Cell<OwedResponse>,
     /// The session that it was used for last, which knows its owner. Only its address is compared.
     session: RefCell<Weak<dyn Any>>,
 }
 
 /// The response that a connection owes its client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Owed {
+pub(crate) enum OwedResponse {
     /// Nothing.
     #[default]
     Nothing,
@@ -36,7 +36,7 @@ pub(crate) enum Owed {
 
 /// The client's end of a connection, as the kernel described it when the connection was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FarEnd {
+pub(crate) enum ClientEnd {
     /// A process of this machine holds it.
     Socket(PeerSocket),
     /// It was on this machine, and the client closed it before leash asked the kernel.
@@ -48,7 +48,7 @@ pub(crate) enum FarEnd {
 /// Identifies a connection after it is gone. Its two addresses alone are not enough: as soon as it is closed, another
 /// process may connect from the same port.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ends {
+pub(crate) struct ConnectionEnds {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     /// The client's socket.
@@ -57,17 +57,17 @@ pub(crate) struct Ends {
 
 /// The user of the process at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Peer {
+pub(crate) enum PeerUser {
     /// On this machine; with its uid, if it can be found.
     Local(Option<u32>),
     /// On another machine.
     Remote,
 }
 
-impl Peer {
+impl PeerUser {
     /// Its uid, if it is on this machine and its user is known.
     pub(crate) fn uid(self) -> Option<u32> {
-        if let Peer::Local(uid) = self { uid } else { None }
+        if let PeerUser::Local(uid) = self { uid } else { None }
     }
 }
 
@@ -83,20 +83,20 @@ pub(crate) struct Principal {
 /// Headers that a proxy adds: with one of them, the other end of the connection is not the client.
 const FORWARDED: [HeaderName; 2] = [HeaderName::from_static("x-forwarded-for"), HeaderName::from_static("forwarded")];
 
-impl Connection {
-    pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> Connection {
-        Connection {
+impl ClientConnection {
+    pub(crate) fn new(peer: SocketAddr, local: SocketAddr) -> ClientConnection {
+        ClientConnection {
             peer,
             local,
-            far: OnceCell::new(),
+            client_end: OnceCell::new(),
             owed: Cell::default(),
             session: RefCell::new(Weak::<()>::new()),
         }
     }
 
     /// Asks the kernel for the client's end. Called right after accepting, because a client may exit soon.
-    pub(crate) fn look(&self, lookup: &Lookup) -> FarEnd {
-        *self.far.get_or_init(|| far_end(lookup, self.peer, self.local))
+    pub(crate) fn find_client_end(&self, lookup: &Lookup) -> ClientEnd {
+        *self.client_end.get_or_init(|| client_end_of(lookup, self.peer, self.local))
     }
 
     /// True if the session has used this connection before; remembers the session otherwise.
@@ -111,49 +111,51 @@ impl Connection {
     }
 
     /// Its ends, if the client's socket was found.
-    pub(crate) fn ends(&self) -> Option<Ends> {
-        match self.far.get() {
-            Some(FarEnd::Socket(socket)) => Some(Ends { peer: self.peer, local: self.local, socket: *socket }),
+    pub(crate) fn ends(&self) -> Option<ConnectionEnds> {
+        match self.client_end.get() {
+            Some(ClientEnd::Socket(socket)) => {
+                Some(ConnectionEnds { peer: self.peer, local: self.local, socket: *socket })
+            }
             _ => None,
         }
     }
 
     /// The user at the other end. The process there may forward the requests of others; no header changes the result.
-    pub(crate) fn peer(&self, lookup: &Lookup) -> Peer {
-        match self.look(lookup) {
-            FarEnd::Socket(socket) => Peer::Local(Some(socket.uid)),
+    pub(crate) fn peer(&self, lookup: &Lookup) -> PeerUser {
+        match self.find_client_end(lookup) {
+            ClientEnd::Socket(socket) => PeerUser::Local(Some(socket.uid)),
             // A closed socket has no user.
-            FarEnd::Closed => Peer::Local(None),
-            FarEnd::Elsewhere if peer::is_local(&self.peer, &self.local) => Peer::Local(None),
-            FarEnd::Elsewhere => Peer::Remote,
+            ClientEnd::Closed => PeerUser::Local(None),
+            ClientEnd::Elsewhere if peer::is_local(&self.peer, &self.local) => PeerUser::Local(None),
+            ClientEnd::Elsewhere => PeerUser::Remote,
         }
     }
 
     /// True if a process still holds the client's socket; `None` if the kernel does not know the socket.
     pub(super) fn is_held(&self, lookup: &Lookup) -> Option<bool> {
-        match self.far.get()? {
-            FarEnd::Socket(before) => {
+        match self.client_end.get()? {
+            ClientEnd::Socket(before) => {
                 let now = lookup.socket(self.peer, self.local).ok()?;
                 Some(now.is_some_and(|now| now.inode == before.inode))
             }
-            FarEnd::Closed => Some(false),
-            FarEnd::Elsewhere => None,
+            ClientEnd::Closed => Some(false),
+            ClientEnd::Elsewhere => None,
         }
     }
 
     /// The part of an exchange that the gateway still owes the client.
-    pub(super) fn owed(&self) -> Owed {
+    pub(super) fn owed(&self) -> OwedResponse {
         self.owed.get()
     }
 
     /// Sets what the gateway owes the client.
-    pub(super) fn owe(&self, owed: Owed) {
+    pub(super) fn owe(&self, owed: OwedResponse) {
         self.owed.set(owed);
     }
 
     /// True if the client itself, on this machine, is or was at the other end.
     pub(crate) fn is_clients_own(&self, headers: &HeaderMap) -> bool {
-        matches!(self.far.get(), Some(FarEnd::Socket(_) | FarEnd::Closed)) && !is_forwarded(headers)
+        matches!(self.client_end.get(), Some(ClientEnd::Socket(_) | ClientEnd::Closed)) && !is_forwarded(headers)
     }
 }
 
@@ -161,17 +163,17 @@ fn is_forwarded(headers: &HeaderMap) -> bool {
     FORWARDED.iter().any(|name| headers.contains_key(name))
 }
 
-fn far_end(lookup: &Lookup, peer: SocketAddr, local: SocketAddr) -> FarEnd {
+fn client_end_of(lookup: &Lookup, peer: SocketAddr, local: SocketAddr) -> ClientEnd {
     if !peer::is_local(&peer, &local) {
-        return FarEnd::Elsewhere;
+        return ClientEnd::Elsewhere;
     }
     match lookup.socket(peer, local) {
         // A socket without an inode no longer belongs to a process.
-        Ok(Some(PeerSocket { inode: 0, .. })) => FarEnd::Closed,
-        Ok(Some(socket)) => FarEnd::Socket(socket),
+        Ok(Some(PeerSocket { inode: 0, .. })) => ClientEnd::Closed,
+        Ok(Some(socket)) => ClientEnd::Socket(socket),
         // A reset removes both ends. If our end exists, an address translation hides the client's.
-        Ok(None) if !lookup.has_own_end(peer, local) => FarEnd::Closed,
-        Ok(None) | Err(_) => FarEnd::Elsewhere,
+        Ok(None) if !lookup.has_own_end(peer, local) => ClientEnd::Closed,
+        Ok(None) | Err(_) => ClientEnd::Elsewhere,
     }
 }
 

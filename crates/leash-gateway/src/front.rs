@@ -10,26 +10,26 @@ use hyper::header::CONTENT_LENGTH;
 use hyper::http::request::Parts;
 use hyper::{Method, Request, StatusCode, Uri};
 
-use super::admission::{self, Door};
-use super::budget::{Bounds, Client, Full, Share};
+use super::admission::{self, ListenerRules};
+use super::budget::{Bounds, BudgetClient, LimitReached, Share};
 use super::call::Call;
-use super::connection::{Connection, Owed};
-use super::control::{self, Job, To};
+use super::connection::{ClientConnection, OwedResponse};
+use super::control::{self, CallTarget, Job};
 use super::respond::{self, Answer};
 use super::{guard, metrics_page, stdio};
-use crate::config::{Settings, Target};
+use crate::config::{ServerTarget, Settings};
 use crate::control::Jobs;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use leash_model::limits;
 use leash_protocol::envelope::codes;
 use leash_protocol::headers;
-use leash_upstream::address::Transport;
+use leash_upstream::address::HttpTransport;
 
 /// Answers a request.
 pub(crate) async fn answer(
     jobs: Rc<Jobs>,
-    connection: Rc<Connection>,
+    connection: Rc<ClientConnection>,
     request: Request<Incoming>,
 ) -> Result<Answer, Infallible> {
     match serve(&jobs, &connection, request).await {
@@ -37,43 +37,47 @@ pub(crate) async fn answer(
     }
 }
 
-async fn serve(jobs: &Rc<Jobs>, connection: &Rc<Connection>, request: Request<Incoming>) -> Result<Answer, Answer> {
+async fn serve(
+    jobs: &Rc<Jobs>,
+    connection: &Rc<ClientConnection>,
+    request: Request<Incoming>,
+) -> Result<Answer, Answer> {
     let gateway = &jobs.gateway;
     let settings = gateway.settings();
     let bound = Some(gateway.address.get().unwrap_or(settings.listen));
     let (hosts, origins) = (&settings.allowed_hosts, Some(&*settings.allowed_origins));
-    let door = Door { bound, hosts, origins, token: settings.token.as_ref() };
+    let rules = ListenerRules { bound, hosts, origins, token: settings.token.as_ref() };
     // This check comes first: a page in a browser must not learn which servers exist.
-    door.check_head(request.uri(), request.headers()).map_err(|refusal| respond::refused(&refusal))?;
+    rules.check_head(request.uri(), request.headers()).map_err(|refusal| respond::refused(&refusal))?;
     let peer = connection.peer(&gateway.lookup);
-    let stranger = admission::stranger(peer, rustix::process::geteuid().as_raw(), settings.local_users);
-    if let Some(page) = Page::at(request.uri().path()) {
+    let foreign_peer = admission::foreign_peer(peer, rustix::process::geteuid().as_raw(), settings.local_users);
+    if let Some(page) = OwnPage::at(request.uri().path()) {
         // Health probes run as any user, and learn nothing. The metrics name servers: other users of this machine need
         // the token.
-        if page == Page::Metrics && stranger.is_some() {
-            door.check_caller(request.headers(), stranger).map_err(|refusal| respond::refused(&refusal))?;
+        if page == OwnPage::Metrics && foreign_peer.is_some() {
+            rules.check_caller(request.headers(), foreign_peer).map_err(|refusal| respond::refused(&refusal))?;
         }
         return Ok(page.answer(jobs, request.method()).await);
     }
     let (mut parts, body) = request.into_parts();
-    door.check_caller(&parts.headers, stranger).map_err(|refusal| respond::refused(&refusal))?;
-    if door.token.is_some() {
+    rules.check_caller(&parts.headers, foreign_peer).map_err(|refusal| respond::refused(&refusal))?;
+    if rules.token.is_some() {
         admission::take_token(&mut parts.headers);
     }
-    let Way { server, rest, job } = route(jobs, &parts.uri)?;
+    let RequestTarget { server, rest, job } = route(jobs, &parts.uri)?;
     let local = connection.is_clients_own(&parts.headers).then(|| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, peer.uid());
-    let client = Client::of(principal, connection.peer.ip());
+    let client = BudgetClient::of(principal, connection.peer.ip());
     // Held until the answer begins.
     let mut room = gateway.bodies.share(client, Bounds::of_bodies(settings.max_body));
     let body = read_body(&settings, &parts, body, &mut room).await?;
-    connection.owe(Owed::Answer);
+    connection.owe(OwedResponse::Answer);
     let call = Call { method: parts.method, headers: parts.headers, body, principal, client, local };
     let timing = gateway.metrics.request(&server.bucket, call.body.len());
     let answer = match job {
         None => dispatch(gateway, &server, &rest, call).await,
         Some(job) => {
-            let to = To { job, server: Rc::clone(&server) };
+            let to = CallTarget { job, server: Rc::clone(&server) };
             let dispatch = async |call| dispatch(gateway, &server, &rest, call).await;
             // Boxed, so that this large future does not enlarge those of other requests.
             Box::pin(control::serve(gateway, to, call, dispatch)).await
@@ -86,17 +90,17 @@ async fn serve(jobs: &Rc<Jobs>, connection: &Rc<Connection>, request: Request<In
 /// Passes a call to the handler for the server's kind.
 async fn dispatch(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: Call) -> Answer {
     match &server.settings().target {
-        Target::Command(_) if rest == "mcp" => stdio::answer(gateway, server, call).await,
-        Target::Url(upstream) if upstream.transport == Transport::Sse => {
+        ServerTarget::Command(_) if rest == "mcp" => stdio::answer(gateway, server, call).await,
+        ServerTarget::Url(upstream) if upstream.transport == HttpTransport::Sse => {
             Box::pin(guard::answer_sse(gateway, server, rest, call)).await
         }
-        Target::Url(_) if rest == "mcp" => guard::answer(gateway, server, call).await,
+        ServerTarget::Url(_) if rest == "mcp" => guard::answer(gateway, server, call).await,
         _ => respond::no_such_path(),
     }
 }
 
 /// The target of a path.
-struct Way {
+struct RequestTarget {
     server: Rc<Server>,
     /// The rest of the path after the server's own.
     rest: String,
@@ -105,31 +109,31 @@ struct Way {
 }
 
 /// Finds the target of a request.
-fn route(jobs: &Jobs, uri: &Uri) -> Result<Way, Answer> {
+fn route(jobs: &Jobs, uri: &Uri) -> Result<RequestTarget, Answer> {
     let path = uri.path().strip_prefix('/').unwrap_or_default();
     // A configured server may still be called `s`: none of its paths contains a job's secret.
     if let Some((job, server, rest)) = path.strip_prefix("s/").and_then(|path| jobs.route(path)) {
-        return Ok(Way { server, rest: rest.to_owned(), job: Some(job) });
+        return Ok(RequestTarget { server, rest: rest.to_owned(), job: Some(job) });
     }
     let (name, rest) = path.split_once('/').ok_or_else(respond::no_such_path)?;
     let server = jobs.gateway.server(name).ok_or_else(respond::no_such_path)?;
-    Ok(Way { server, rest: rest.trim_end_matches('/').to_owned(), job: None })
+    Ok(RequestTarget { server, rest: rest.trim_end_matches('/').to_owned(), job: None })
 }
 
 /// A page of leash itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Page {
+enum OwnPage {
     Health,
     Ready,
     Metrics,
 }
 
-impl Page {
-    fn at(path: &str) -> Option<Page> {
+impl OwnPage {
+    fn at(path: &str) -> Option<OwnPage> {
         match path {
-            "/healthz" => Some(Page::Health),
-            "/readyz" => Some(Page::Ready),
-            "/metrics" => Some(Page::Metrics),
+            "/healthz" => Some(OwnPage::Health),
+            "/readyz" => Some(OwnPage::Ready),
+            "/metrics" => Some(OwnPage::Metrics),
             _ => None,
         }
     }
@@ -139,10 +143,12 @@ impl Page {
             return respond::method_not_allowed("GET, HEAD");
         }
         match self {
-            Page::Health => respond::text(StatusCode::OK, "ok\n"),
-            Page::Ready if jobs.gateway.draining.get() => respond::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n"),
-            Page::Ready => respond::text(StatusCode::OK, "ready\n"),
-            Page::Metrics => {
+            OwnPage::Health => respond::text(StatusCode::OK, "ok\n"),
+            OwnPage::Ready if jobs.gateway.draining.get() => {
+                respond::text(StatusCode::SERVICE_UNAVAILABLE, "draining\n")
+            }
+            OwnPage::Ready => respond::text(StatusCode::OK, "ready\n"),
+            OwnPage::Metrics => {
                 let memory = jobs.tree_memory().await;
                 respond::text(StatusCode::OK, metrics_page::render(jobs, &memory))
             }
@@ -172,38 +178,38 @@ async fn read_body(settings: &Settings, head: &Parts, body: Incoming, room: &mut
         return Err(respond::error(StatusCode::REQUEST_TIMEOUT, None, codes::INVALID_REQUEST, text));
     };
     read.map_err(|unread| match unread {
-        Unread::TooLarge => too_large(),
-        Unread::NoRoom(Full::All) => {
+        BodyReadError::TooLarge => too_large(),
+        BodyReadError::NoRoom(LimitReached::All) => {
             respond::unavailable("Service Unavailable: the bodies being received take too much memory")
         }
-        Unread::NoRoom(Full::Client) => {
+        BodyReadError::NoRoom(LimitReached::Client) => {
             respond::unavailable("Service Unavailable: the bodies being received from this client take too much memory")
         }
         // The client disconnected in the middle of the body, so it does not see this answer.
-        Unread::Broken => {
+        BodyReadError::Broken => {
             respond::error(StatusCode::BAD_REQUEST, None, codes::PARSE, "Parse error: the body broke off")
         }
     })
 }
 
 /// The reason that a body was not read to its end.
-enum Unread {
+enum BodyReadError {
     TooLarge,
     /// Other bodies use the memory for bodies up to its limit.
-    NoRoom(Full),
+    NoRoom(LimitReached),
     Broken,
 }
 
-async fn collect(mut body: Incoming, most: usize, room: &mut Share) -> Result<Bytes, Unread> {
+async fn collect(mut body: Incoming, most: usize, room: &mut Share) -> Result<Bytes, BodyReadError> {
     // Most bodies come in one piece, which is not copied.
     let (mut only, mut joined, mut length) = (Bytes::new(), Vec::new(), 0);
     while let Some(frame) = body.frame().await {
-        let Ok(piece) = frame.map_err(|_| Unread::Broken)?.into_data() else { continue };
+        let Ok(piece) = frame.map_err(|_| BodyReadError::Broken)?.into_data() else { continue };
         length += piece.len();
         if length > most {
-            return Err(Unread::TooLarge);
+            return Err(BodyReadError::TooLarge);
         }
-        room.take(piece.len()).map_err(Unread::NoRoom)?;
+        room.take(piece.len()).map_err(BodyReadError::NoRoom)?;
         if length == piece.len() {
             only = piece;
             continue;

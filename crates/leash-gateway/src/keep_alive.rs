@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use crate::config::{KeepAlive, Policy};
-use leash_protocol::envelope::{Envelope, Kind};
+use crate::config::{KeepAlive, SessionPolicy};
+use leash_protocol::envelope::{Envelope, EnvelopeKind};
 
 /// The prefix of ping ids, as JSON. After it comes the session's id, which makes a collision with a server's own ids
 /// impossible.
@@ -18,14 +18,14 @@ pub(crate) struct Pings {
     /// The client has answered a ping.
     answers: Cell<bool>,
     /// One of the session's streams sends the pings.
-    pub(crate) taken: Cell<bool>,
+    pub(crate) has_timer: Cell<bool>,
 }
 
 impl Pings {
     /// The action when a ping is due. `owned`: leash knows a living process of the client.
-    pub(crate) fn due(&self, policy: &Policy, owned: bool) -> Due {
-        let known = Known { unanswered: self.unanswered.get(), answers: self.answers.get(), owned };
-        due(policy.keep_alive, policy.keep_alive_failures, known)
+    pub(crate) fn due(&self, policy: &SessionPolicy, owned: bool) -> PingAction {
+        let facts = PingFacts { unanswered: self.unanswered.get(), answers: self.answers.get(), owned };
+        due(policy.keep_alive, policy.keep_alive_failures, facts)
     }
 
     /// Returns the next ping and counts it as unanswered.
@@ -36,25 +36,25 @@ impl Pings {
     }
 
     /// Records that the client has shown that it is alive.
-    pub(crate) fn heard(&self) {
+    pub(crate) fn client_is_alive(&self) {
         self.unanswered.set(0);
     }
 
     /// Records that the client answered a ping.
     pub(crate) fn answered(&self) {
-        self.heard();
+        self.client_is_alive();
         self.answers.set(true);
     }
 }
 
 /// True if an envelope answers one of leash's own pings.
 pub(crate) fn answers_ping(envelope: &Envelope<'_>) -> bool {
-    envelope.kind == Kind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PREFIX))
+    envelope.kind == EnvelopeKind::Response && envelope.id.is_some_and(|id| id.get().starts_with(PREFIX))
 }
 
 /// The facts about a client when the next ping is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Known {
+struct PingFacts {
     /// Pings in a row that the client did not answer.
     unanswered: u32,
     /// The client has answered a ping before, in this session.
@@ -65,7 +65,7 @@ struct Known {
 
 /// The action when a ping is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Due {
+pub(crate) enum PingAction {
     /// Send a ping.
     Ask,
     /// Do nothing.
@@ -78,17 +78,17 @@ pub(crate) enum Due {
 
 /// Decides the action. By default, silence counts only if the client has answered a ping before, and it only closes the
 /// stream.
-fn due(keep_alive: KeepAlive, most: u32, known: Known) -> Due {
-    let silent = known.unanswered >= most.max(1);
+fn due(keep_alive: KeepAlive, most: u32, facts: PingFacts) -> PingAction {
+    let silent = facts.unanswered >= most.max(1);
     match keep_alive {
-        KeepAlive::Never => Due::Nothing,
-        KeepAlive::Every(_) if silent => Due::EndSession,
+        KeepAlive::Never => PingAction::Nothing,
+        KeepAlive::Every(_) if silent => PingAction::EndSession,
         // A living process proves more than a response to a ping.
-        KeepAlive::Auto if known.owned => Due::Nothing,
-        KeepAlive::Auto if silent && known.answers => Due::CloseStream,
+        KeepAlive::Auto if facts.owned => PingAction::Nothing,
+        KeepAlive::Auto if silent && facts.answers => PingAction::CloseStream,
         // The client does not support pings, so leash sends no more.
-        KeepAlive::Auto if silent => Due::Nothing,
-        KeepAlive::Auto | KeepAlive::Every(_) => Due::Ask,
+        KeepAlive::Auto if silent => PingAction::Nothing,
+        KeepAlive::Auto | KeepAlive::Every(_) => PingAction::Ask,
     }
 }
 
@@ -98,20 +98,20 @@ mod tests {
 
     use super::*;
 
-    fn check(keep_alive: KeepAlive, (unanswered, answers, owned): (u32, bool, bool), expected: Due) {
-        let known = Known { unanswered, answers, owned };
-        assert_eq!(due(keep_alive, 3, known), expected, "{keep_alive:?} {known:?}");
+    fn check(keep_alive: KeepAlive, (unanswered, answers, owned): (u32, bool, bool), expected: PingAction) {
+        let facts = PingFacts { unanswered, answers, owned };
+        assert_eq!(due(keep_alive, 3, facts), expected, "{keep_alive:?} {facts:?}");
     }
 
     #[test]
     fn by_default_silence_closes_the_stream_of_a_client_that_answers_pings() {
         let auto = KeepAlive::Auto;
-        check(auto, (0, false, false), Due::Ask);
-        check(auto, (2, true, false), Due::Ask);
-        check(auto, (3, true, false), Due::CloseStream);
-        check(auto, (3, false, false), Due::Nothing);
+        check(auto, (0, false, false), PingAction::Ask);
+        check(auto, (2, true, false), PingAction::Ask);
+        check(auto, (3, true, false), PingAction::CloseStream);
+        check(auto, (3, false, false), PingAction::Nothing);
         for unanswered in [0, 3] {
-            check(auto, (unanswered, true, true), Due::Nothing);
+            check(auto, (unanswered, true, true), PingAction::Nothing);
         }
     }
 
@@ -119,9 +119,9 @@ mod tests {
     fn configured_pings_end_the_session_of_a_silent_client() {
         let every = KeepAlive::Every(Duration::from_secs(1));
         for (answers, owned) in [(false, false), (true, false), (false, true), (true, true)] {
-            check(every, (2, answers, owned), Due::Ask);
-            check(every, (3, answers, owned), Due::EndSession);
-            check(KeepAlive::Never, (3, answers, owned), Due::Nothing);
+            check(every, (2, answers, owned), PingAction::Ask);
+            check(every, (3, answers, owned), PingAction::EndSession);
+            check(KeepAlive::Never, (3, answers, owned), PingAction::Nothing);
         }
     }
 }

@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{Connection, Owed};
+use super::connection::{ClientConnection, OwedResponse};
 use super::error::ServeError;
 use super::front;
 use super::metrics::add;
@@ -27,9 +27,9 @@ use leash_model::limits;
 pub(crate) async fn accept(jobs: Rc<Jobs>, listener: TcpListener, stop: CancellationToken) {
     let begin = |(stream, peer): (TcpStream, SocketAddr)| {
         let Ok(local) = stream.local_addr() else { return };
-        let connection = Rc::new(Connection::new(peer, local));
+        let connection = Rc::new(ClientConnection::new(peer, local));
         // Looks the client's user up now: if the client leaves after its request, the kernel no longer knows the user.
-        connection.look(&jobs.gateway.lookup);
+        connection.find_client_end(&jobs.gateway.lookup);
         jobs.gateway.tasks.spawn_local(serve(Rc::clone(&jobs), connection, stream, stop.clone()));
     };
     accept_each(&jobs, &stop, async || listener.accept().await, begin).await;
@@ -70,14 +70,14 @@ async fn pause(jobs: &Jobs, error: &io::Error, told: &mut Option<Moment>) {
 }
 
 /// Serves one connection to its end.
-async fn serve(jobs: Rc<Jobs>, connection: Rc<Connection>, stream: TcpStream, stop: CancellationToken) {
+async fn serve(jobs: Rc<Jobs>, connection: Rc<ClientConnection>, stream: TcpStream, stop: CancellationToken) {
     add(&jobs.gateway.metrics.connections, 1);
     let _counted = jobs.gateway.trimmer.count();
     notice_dead_peers(&stream);
     let service = service_fn(|request: Request<Incoming>| {
         // Set now, because hyper may read more input before it polls the response. A request with a body is complete
         // when the body was read.
-        connection.owe(if request.body().is_end_stream() { Owed::Answer } else { Owed::Request });
+        connection.owe(if request.body().is_end_stream() { OwedResponse::Answer } else { OwedResponse::Request });
         // Boxed, because hyper reserves room for the largest response future in every connection, even an idle one.
         Box::pin(answer(Rc::clone(&jobs), Rc::clone(&connection), request))
     });
@@ -98,7 +98,7 @@ async fn serve(jobs: Rc<Jobs>, connection: Rc<Connection>, stream: TcpStream, st
 
 async fn answer(
     jobs: Rc<Jobs>,
-    connection: Rc<Connection>,
+    connection: Rc<ClientConnection>,
     request: Request<Incoming>,
 ) -> Result<Response<OwedBody>, Infallible> {
     let answer = front::answer(jobs, Rc::clone(&connection), request).await?;

@@ -15,7 +15,7 @@ use crate::state::server::{JOBS_BUCKET, Server};
 pub(crate) fn render(jobs: &Jobs, memory: &BTreeMap<String, u64>) -> String {
     let gateway = &jobs.gateway;
     let metrics = &gateway.metrics;
-    let mut page = Page::default();
+    let mut page = MetricsPage::default();
     let servers = metrics.servers.borrow();
     let open = |server: &Rc<Server>| server.sessions.borrow().len();
     let of_jobs: usize = jobs.servers().iter().map(open).sum();
@@ -60,7 +60,7 @@ pub(crate) fn render(jobs: &Jobs, memory: &BTreeMap<String, u64>) -> String {
     page.line(&[], metrics.deletes_pending.get());
     let text = "Upstream sessions whose latest state the gateway's keeper does not know.";
     page.family("leash_keeper_backlog", "gauge", text);
-    page.line(&[], gateway.keeping.backlog());
+    page.line(&[], gateway.keeper_link.backlog());
     page.counters("leash_garbage_lines_total", "Lines of servers that are not JSON-RPC.", &servers, |counters| {
         &counters.garbage_lines
     });
@@ -88,12 +88,12 @@ pub(crate) fn render(jobs: &Jobs, memory: &BTreeMap<String, u64>) -> String {
 
 /// The page under construction.
 #[derive(Default)]
-struct Page {
+struct MetricsPage {
     text: String,
     name: &'static str,
 }
 
-impl Page {
+impl MetricsPage {
     fn family(&mut self, name: &'static str, kind: &str, help: &str) {
         self.name = name;
         // Writing to a string cannot fail.

@@ -5,7 +5,7 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTIC
 use hyper::{Response, StatusCode};
 use serde_json::value::RawValue;
 
-use super::admission::Refusal;
+use super::admission::AdmissionRefusal;
 use leash_model::start_failure::StartFailure;
 use leash_protocol::envelope::{Malformed, codes, error_body};
 use leash_protocol::era;
@@ -72,16 +72,16 @@ pub(crate) fn unavailable(message: &str) -> Answer {
 }
 
 /// 400, 401 or 403: the request may not be served.
-pub(crate) fn refused(refusal: &Refusal) -> Answer {
+pub(crate) fn refused(refusal: &AdmissionRefusal) -> Answer {
     let text = match refusal {
-        Refusal::Token => return unauthorized(),
-        Refusal::Repeated(name) => {
+        AdmissionRefusal::Token => return unauthorized(),
+        AdmissionRefusal::Repeated(name) => {
             let text = format!("Bad Request: the header `{name}` is given twice");
             return error(StatusCode::BAD_REQUEST, None, codes::SERVER, &text);
         }
-        Refusal::Host => "Forbidden: this Host is not allowed; name it in `allowedHosts`".to_owned(),
-        Refusal::Origin => "Forbidden: this Origin is not allowed; name it in `allowedOrigins`".to_owned(),
-        Refusal::OtherUser(uid) => {
+        AdmissionRefusal::Host => "Forbidden: this Host is not allowed; name it in `allowedHosts`".to_owned(),
+        AdmissionRefusal::Origin => "Forbidden: this Origin is not allowed; name it in `allowedOrigins`".to_owned(),
+        AdmissionRefusal::OtherUser(uid) => {
             let from = uid.map_or_else(|| "a user that cannot be found".to_owned(), |uid| format!("uid {uid}"));
             format!(
                 "Forbidden: the request comes from {from}, not from the gateway's user; set a token or `localUsers`"

@@ -11,18 +11,18 @@ use tokio_util::task::TaskTracker;
 
 use super::connection::Principals;
 use super::control::{Job, Jobs};
-use super::daemon::{self, Control, Doors, Open};
+use super::daemon::{self, ControlListeners, ControlSettings, RunningListeners};
 use super::error::{ControlError, ServeError};
-use super::held::Memory;
 use super::metrics::Metrics;
+use super::response_memory::ResponseMemory;
 use super::timers::Timers;
 use super::watch_file::FileWatch;
 use super::{listen, stdio, sweep, takeover};
-use crate::config::{Settings, Target};
+use crate::config::{ServerTarget, Settings};
 use crate::state::gateway::Gateway;
-use crate::state::keeping::{self, Keeping};
+use crate::state::keeper_link::{self, KeeperLink};
 use crate::state::server::Server;
-use crate::state::session::Session;
+use crate::state::session::ClientSession;
 use crate::state::stop::Stop;
 use leash_model::clock::Moment;
 use leash_model::limits;
@@ -32,35 +32,35 @@ use leash_tree::ledger::store::Store;
 use leash_tree::owner::peer::Lookup;
 use leash_tree::owner::peer::resolver::Resolver;
 use leash_tree::owner::peer::watch::Watchers;
-use leash_tree::owner::{self, Watch};
+use leash_tree::owner::{self, OwnerWatch};
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
 use leash_tree::platform::{command, linux};
 use leash_tree::{blocking, tree};
-use leash_upstream::client::Client;
+use leash_upstream::client::UpstreamClient;
 use leash_upstream::heap::HeapTrimmer;
 use leash_upstream::notice::Notice;
 use leash_upstream::runtime::runtime;
 
 /// The inputs of a gateway from the program around it.
-pub struct Serving {
+pub struct GatewayInputs {
     /// The servers and their settings.
     pub settings: Settings,
     /// The directories and files that it uses.
     pub places: Places,
     /// The file of the settings, and the function that reads it again.
-    pub source: Option<Source>,
+    pub source: Option<ConfigSource>,
     /// The settings of the control API.
-    pub control: Control,
+    pub control: ControlSettings,
     /// The terminal that it was started from: when it is closed, the gateway ends. `None` under `nohup` and without a
     /// terminal.
-    pub terminal: Option<Watch>,
+    pub terminal: Option<OwnerWatch>,
     /// Called for every notice to the user.
     pub tell: Box<dyn Fn(Notice)>,
 }
 
 /// A configuration that can change.
-pub struct Source {
+pub struct ConfigSource {
     /// The file to watch.
     pub file: PathBuf,
     /// Reads it again; the error is a complete text for the user.
@@ -68,11 +68,11 @@ pub struct Source {
 }
 
 /// An event from outside that the gateway reacts to.
-enum Told {
+enum OutsideEvent {
     /// A signal asks it to stop.
     Stop,
     /// It was started on demand, the process that started it has exited, and no session is left.
-    Alone,
+    Unused,
     /// SIGHUP: reload the configuration, or stop if the terminal is gone.
     HangUp,
     /// The configuration file was changed.
@@ -81,7 +81,7 @@ enum Told {
 
 /// Runs a gateway until a signal stops it, or its terminal is closed. It needs a process of its own: it configures the
 /// allocator to return large buffers to the kernel.
-pub fn serve(serving: Serving) -> Result<(), ServeError> {
+pub fn serve(serving: GatewayInputs) -> Result<(), ServeError> {
     linux::give_back_large_buffers(limits::LARGE_BUFFER);
     command::withhold(&serving.settings.token_variables);
     let runtime = runtime().map_err(ServeError::Start)?;
@@ -90,17 +90,17 @@ pub fn serve(serving: Serving) -> Result<(), ServeError> {
     over
 }
 
-async fn run(serving: Serving) -> Result<(), ServeError> {
-    let Serving { settings, places, source, control, terminal, tell } = serving;
+async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
+    let GatewayInputs { settings, places, source, control, terminal, tell } = serving;
     if settings.is_exposed() {
         return Err(ServeError::Exposed(settings.listen));
     }
     // The handlers come first, so that a signal during the start does not kill the process by default.
     let mut signals = Signals::new().map_err(ServeError::Start)?;
-    let doors = match Doors::open(&control, &places.runtime_dir) {
+    let control_listeners = match ControlListeners::open(&control, &places.runtime_dir) {
         // Another daemon was faster. One daemon is all that the caller asked for.
         Err(ServeError::Control(ControlError::Held { .. })) if control.on_demand.is_some() => return Ok(()),
-        doors => doors?,
+        control_listeners => control_listeners?,
     };
     let listener = listen::bind(settings.listen)?;
     let address = listener.local_addr().map_err(ServeError::Start)?;
@@ -109,13 +109,13 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
         None => (Book::of_gateway(&places, Some(address))?, None),
     };
     let gateway = Rc::new(gateway(settings, places, book, tell));
-    gateway.keeping.enable(&gateway);
-    if gateway.settings().servers.values().any(|server| matches!(server.target, Target::Url(_))) {
-        gateway.keeping.prepare(&gateway);
+    gateway.keeper_link.enable(&gateway);
+    if gateway.settings().servers.values().any(|server| matches!(server.target, ServerTarget::Url(_))) {
+        gateway.keeper_link.prepare(&gateway);
     }
     gateway.address.set(Some(address));
     if let Some(inherited) = inherited {
-        takeover::go_on(&gateway, inherited)?;
+        takeover::resume_sessions(&gateway, inherited)?;
     }
     gateway.tell(|| Notice::Listening(address));
     gateway.tasks.spawn_local(sweep::sweep(Rc::clone(&gateway)));
@@ -123,29 +123,29 @@ async fn run(serving: Serving) -> Result<(), ServeError> {
     let stop = CancellationToken::new();
     let jobs = Jobs::new(Rc::clone(&gateway));
     gateway.tasks.spawn_local(listen::accept(Rc::clone(&jobs), listener, stop.clone()));
-    let mut open = doors.serve(&jobs)?;
+    let mut running = control_listeners.serve(&jobs)?;
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&jobs)));
-    let tending = tokio::task::spawn_local(keeping::tend(Rc::clone(&gateway)));
+    let watching_keeper = tokio::task::spawn_local(keeper_link::watch_keeper(Rc::clone(&gateway)));
     let mut file = source.as_ref().map(|source| FileWatch::new(&source.file));
-    let mut alone = std::pin::pin!(daemon::alone(&jobs, control.on_demand));
+    let mut unused = std::pin::pin!(daemon::unused(&jobs, control.on_demand));
     loop {
-        let told = tokio::select! {
-            told = signals.next() => told,
-            () = FileWatch::changed(file.as_mut()) => Told::Changed,
-            () = alone.as_mut() => Told::Alone,
+        let event = tokio::select! {
+            event = signals.next() => event,
+            () = FileWatch::changed(file.as_mut()) => OutsideEvent::Changed,
+            () = unused.as_mut() => OutsideEvent::Unused,
         };
-        match told {
-            Told::Stop | Told::Alone => break,
-            Told::HangUp if terminal.as_ref().and_then(owner::lost_by_now).is_some() => break,
-            Told::HangUp | Told::Changed => reload(&gateway, source.as_ref()),
+        match event {
+            OutsideEvent::Stop | OutsideEvent::Unused => break,
+            OutsideEvent::HangUp if terminal.as_ref().and_then(owner::lost_by_now).is_some() => break,
+            OutsideEvent::HangUp | OutsideEvent::Changed => reload(&gateway, source.as_ref()),
         }
     }
-    open.close();
+    running.close();
     stop.cancel();
-    drain(&jobs, &mut signals, open).await;
+    drain(&jobs, &mut signals, running).await;
     ticking.abort();
-    tending.abort();
-    gateway.keeping.close();
+    watching_keeper.abort();
+    gateway.keeper_link.close();
     Ok(())
 }
 
@@ -164,14 +164,14 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         watchers: Watchers::new(&tasks),
         tasks,
         book,
-        keeping: Keeping::default(),
-        client: Client::counted_by(trimmer.clone()),
+        keeper_link: KeeperLink::default(),
+        client: UpstreamClient::counted_by(trimmer.clone()),
         places,
         draining: Cell::new(false),
-        seats: Rc::default(),
+        slots: Rc::default(),
         trimmer,
         bodies: Rc::default(),
-        memory: Memory::default(),
+        memory: ResponseMemory::default(),
         address: Cell::new(None),
         tell,
     }
@@ -190,7 +190,7 @@ async fn sweep_trees(gateway: Rc<Gateway>) {
 pub(super) async fn tick(jobs: Rc<Jobs>) {
     loop {
         tokio::select! {
-            session = jobs.gateway.timers.next() => session.iter().for_each(Session::tick),
+            session = jobs.gateway.timers.next() => session.iter().for_each(ClientSession::tick),
             job = jobs.timers.next() => job.iter().for_each(Job::tick),
         }
     }
@@ -198,7 +198,7 @@ pub(super) async fn tick(jobs: Rc<Jobs>) {
 
 /// Reads the configuration again. Sessions of unchanged servers continue; a configuration with a mistake changes
 /// nothing.
-fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
+fn reload(gateway: &Rc<Gateway>, source: Option<&ConfigSource>) {
     let Some(source) = source else { return };
     let settings = match (source.read)() {
         Ok(settings) => settings,
@@ -243,11 +243,11 @@ fn reload(gateway: &Rc<Gateway>, source: Option<&Source>) {
     gateway.tell(|| Notice::Reloaded { changed, removed });
 }
 
-fn new_server(settings: crate::config::Server) -> Rc<Server> {
+fn new_server(settings: crate::config::ServerSettings) -> Rc<Server> {
     Server::new(settings, Box::<stdio::Trees>::default())
 }
 
-fn begin(gateway: &Gateway, settings: crate::config::Server) {
+fn begin(gateway: &Gateway, settings: crate::config::ServerSettings) {
     let server = new_server(settings);
     gateway.servers.borrow_mut().insert(Rc::clone(&server.name), server);
 }
@@ -261,14 +261,14 @@ fn retire(gateway: &Gateway, name: &str) {
 
 /// Ends everything at once and waits for it, up to a limit or a second signal. The keepers finish the rest: each tree
 /// has a keeper, and the gateway has one for upstream sessions.
-async fn drain(jobs: &Rc<Jobs>, signals: &mut Signals, open: Open) {
+async fn drain(jobs: &Rc<Jobs>, signals: &mut Signals, running: RunningListeners) {
     let gateway = &jobs.gateway;
-    gateway.keeping.ending();
+    gateway.keeper_link.ending();
     let sessions = jobs.end_everything(&Reason::Shutdown);
     let ending = Rc::clone(jobs);
     gateway.tasks.spawn_local(async move {
         ending.end_all(Reason::Shutdown, false).await;
-        open.over();
+        running.over();
     });
     // Upstream sessions that are not deleted by then are recorded as left, and stay in the book.
     gateway.client.deadline.set(Moment::on_runtime() + gateway.settings().drain);
@@ -279,7 +279,7 @@ async fn drain(jobs: &Rc<Jobs>, signals: &mut Signals, open: Open) {
     let bound = gateway.settings().drain + jobs.longest_ladder();
     let cut = async {
         loop {
-            if let Told::Stop = signals.next().await {
+            if let OutsideEvent::Stop = signals.next().await {
                 return;
             }
         }
@@ -314,12 +314,12 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> OutsideEvent {
         tokio::select! {
-            _ = self.term.recv() => Told::Stop,
-            _ = self.interrupt.recv() => Told::Stop,
-            _ = self.quit.recv() => Told::Stop,
-            _ = self.hang_up.recv() => Told::HangUp,
+            _ = self.term.recv() => OutsideEvent::Stop,
+            _ = self.interrupt.recv() => OutsideEvent::Stop,
+            _ = self.quit.recv() => OutsideEvent::Stop,
+            _ = self.hang_up.recv() => OutsideEvent::HangUp,
         }
     }
 }

@@ -16,7 +16,7 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
 use tokio::net::TcpStream;
 
-use super::connection::{Connection, Owed};
+use super::connection::{ClientConnection, OwedResponse};
 use leash_model::limits;
 use leash_tree::owner::peer::Lookup;
 use leash_upstream::body::{Body, BodyError};
@@ -27,48 +27,48 @@ use leash_upstream::body::{Body, BodyError};
 /// A TCP FIN can mean that the client will send nothing more, or that it has left. For a client on this machine the
 /// kernel knows which. A remote client that sends FIN before the first byte of the response may only have closed its
 /// input after its last request, as `nc` does. A remote client that sends FIN in the middle of the response has left.
-fn is_over(owed: Owed, held: Option<bool>) -> bool {
+fn is_over(owed: OwedResponse, held: Option<bool>) -> bool {
     match (owed, held) {
-        (Owed::Nothing | Owed::Request, _) => true,
-        (Owed::Answer | Owed::Rest, Some(held)) => !held,
-        (Owed::Answer, None) => false,
-        (Owed::Rest, None) => true,
+        (OwedResponse::Nothing | OwedResponse::Request, _) => true,
+        (OwedResponse::Answer | OwedResponse::Rest, Some(held)) => !held,
+        (OwedResponse::Answer, None) => false,
+        (OwedResponse::Rest, None) => true,
     }
 }
 
 /// The socket of a client.
 pub(super) struct Socket {
     stream: TcpStream,
-    connection: Rc<Connection>,
+    connection: Rc<ClientConnection>,
     lookup: Rc<Lookup>,
-    input: Input,
+    input: InputState,
 }
 
-enum Input {
+enum InputState {
     Open,
     /// The input ended while leash was reading a request. After one more poll of the reader, leash knows if the request
     /// is complete.
     Ending,
     /// The client has closed its input and still reads. The future completes when the client no longer reads.
-    Said(Pin<Box<dyn Future<Output = ()>>>),
+    HalfClosed(Pin<Box<dyn Future<Output = ()>>>),
     Over,
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, connection: &Rc<Connection>, lookup: &Rc<Lookup>) -> Socket {
+    pub(super) fn new(stream: TcpStream, connection: &Rc<ClientConnection>, lookup: &Rc<Lookup>) -> Socket {
         let (connection, lookup) = (Rc::clone(connection), Rc::clone(lookup));
-        Socket { stream, connection, lookup, input: Input::Open }
+        Socket { stream, connection, lookup, input: InputState::Open }
     }
 
-    fn after_the_end(&self) -> Input {
+    fn state_after_end(&self) -> InputState {
         if is_over(self.connection.owed(), self.connection.is_held(&self.lookup)) {
-            return Input::Over;
+            return InputState::Over;
         }
         // A copy of the descriptor, so that the future borrows nothing from `self`.
         let copy = self.stream.as_fd().try_clone_to_owned();
-        let Ok(copy) = copy.and_then(|copy| TcpStream::from_std(copy.into())) else { return Input::Over };
+        let Ok(copy) = copy.and_then(|copy| TcpStream::from_std(copy.into())) else { return InputState::Over };
         let (connection, lookup) = (Rc::clone(&self.connection), Rc::clone(&self.lookup));
-        Input::Said(Box::pin(async move {
+        InputState::HalfClosed(Box::pin(async move {
             // The kernel reports a reset. It does not report that a process left its half-closed socket, so leash
             // checks that.
             while tokio::time::timeout(limits::TCP_PROBE, copy.ready(Interest::ERROR)).await.is_err()
@@ -81,27 +81,27 @@ impl Socket {
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if matches!(this.input, Input::Open) {
+        if matches!(this.input, InputState::Open) {
             let (before, room) = (buf.filled().len(), buf.remaining());
             ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
             if room == 0 || buf.filled().len() > before {
                 return Poll::Ready(Ok(()));
             }
-            if this.connection.owed() == Owed::Request {
-                this.input = Input::Ending;
+            if this.connection.owed() == OwedResponse::Request {
+                this.input = InputState::Ending;
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            this.input = this.after_the_end();
+            this.input = this.state_after_end();
         }
-        if matches!(this.input, Input::Ending) {
-            this.input = this.after_the_end();
+        if matches!(this.input, InputState::Ending) {
+            this.input = this.state_after_end();
         }
-        if let Input::Said(left) = &mut this.input {
-            if this.connection.owed() != Owed::Nothing {
+        if let InputState::HalfClosed(left) = &mut this.input {
+            if this.connection.owed() != OwedResponse::Nothing {
                 ready!(left.as_mut().poll(cx));
             }
-            this.input = Input::Over;
+            this.input = InputState::Over;
         }
         Poll::Ready(Ok(()))
     }
@@ -136,19 +136,19 @@ impl AsyncWrite for Socket {
 /// The body of a response. The response is owed until hyper has taken the last byte and drops this.
 pub(super) struct OwedBody {
     body: Body,
-    connection: Rc<Connection>,
+    connection: Rc<ClientConnection>,
 }
 
 impl OwedBody {
-    pub(super) fn new(body: Body, connection: &Rc<Connection>) -> OwedBody {
-        connection.owe(Owed::Rest);
+    pub(super) fn new(body: Body, connection: &Rc<ClientConnection>) -> OwedBody {
+        connection.owe(OwedResponse::Rest);
         OwedBody { body, connection: Rc::clone(connection) }
     }
 }
 
 impl Drop for OwedBody {
     fn drop(&mut self) {
-        self.connection.owe(Owed::Nothing);
+        self.connection.owe(OwedResponse::Nothing);
     }
 }
 
@@ -176,14 +176,14 @@ mod tests {
     #[test]
     fn end_of_input_ends_a_client_that_no_longer_reads() {
         for held in [Some(true), Some(false), None] {
-            assert!(is_over(Owed::Nothing, held), "nothing is owed");
-            assert!(is_over(Owed::Request, held), "the request is not complete");
+            assert!(is_over(OwedResponse::Nothing, held), "nothing is owed");
+            assert!(is_over(OwedResponse::Request, held), "the request is not complete");
         }
-        for owed in [Owed::Answer, Owed::Rest] {
+        for owed in [OwedResponse::Answer, OwedResponse::Rest] {
             assert!(!is_over(owed, Some(true)), "{owed:?}");
             assert!(is_over(owed, Some(false)), "{owed:?}");
         }
-        assert!(!is_over(Owed::Answer, None));
-        assert!(is_over(Owed::Rest, None));
+        assert!(!is_over(OwedResponse::Answer, None));
+        assert!(is_over(OwedResponse::Rest, None));
     }
 }

@@ -12,18 +12,18 @@ use std::rc::Rc;
 use super::guard;
 use crate::config::Settings;
 use crate::state::gateway::Gateway;
-use crate::state::keeping;
-use leash_tree::ledger::book::{Book, BookError, Command, Cover, Entry, Listed};
+use crate::state::keeper_link;
+use leash_tree::ledger::book::{Book, BookCommand, BookError, Cover, Entry, Listed};
 use leash_tree::places::Places;
 use leash_tree::platform::identity::{self, boot_id};
 use leash_tree::platform::proc::Proc;
-use leash_upstream::keeper::handover::{self, Given};
+use leash_upstream::keeper::handover::{self, Handover};
 use leash_upstream::keeper::{HeldSession, process};
 use leash_upstream::notice::Notice;
 use leash_upstream::sweep;
 
 /// The sessions that were taken over.
-pub(crate) struct Inherited {
+pub(crate) struct InheritedSessions {
     open: Vec<Entry>,
     sessions: HashMap<Box<str>, HeldSession>,
     /// The dead gateway's keeper waits until this is dropped.
@@ -32,18 +32,19 @@ pub(crate) struct Inherited {
 
 /// Returns the book of a killed gateway that listened at this address, and the sessions from its keeper. `None` if
 /// there is no such gateway, or its keeper is gone.
-pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> Option<(Book, Inherited)> {
-    if !keeping::takes_over(settings) {
+pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> Option<(Book, InheritedSessions)> {
+    if !keeper_link::takes_over(settings) {
         return None;
     }
     let proc = Proc::own().ok()?;
     let books = Book::list(&places.runtime_dir).ok()?;
     books.iter().rev().filter(|book| is_predecessor(book, places, address, &proc)).find_map(|book| {
-        let Given { keeper, lock, sessions } = handover::ask(&book.door(&places.runtime_dir)).ok()?;
+        let Handover { keeper, lock, sessions } =
+            handover::take_over(&book.handover_socket(&places.runtime_dir)).ok()?;
         let told = sessions.iter().map(|(key, held)| (&**key, held));
         let unwritten = |open: &[Entry]| process::unwritten(told, open, &book.cover.receipts);
         let (adopted, open) = Book::adopt(places, &book.cover, lock, unwritten).ok()?;
-        Some((adopted, Inherited { open, sessions, keeper }))
+        Some((adopted, InheritedSessions { open, sessions, keeper }))
     })
 }
 
@@ -51,16 +52,16 @@ pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> 
 fn is_predecessor(book: &Listed, places: &Places, address: SocketAddr, proc: &Proc) -> bool {
     let Cover { boot, process, command, receipts, .. } = &book.cover;
     let is_dead = process.is_some_and(|process| !identity::is_alive(process, proc));
-    let is_alike = *command == (Command::Serve { listen: Some(address) }) && *receipts == places.receipts;
+    let is_alike = *command == (BookCommand::Serve { listen: Some(address) }) && *receipts == places.receipts;
     book.attended && *boot == boot_id() && is_dead && is_alike
 }
 
 /// Resumes every session that can be resumed, and ends the others.
-pub(crate) fn go_on(gateway: &Rc<Gateway>, inherited: Inherited) -> Result<(), BookError> {
-    let Inherited { open, mut sessions, keeper } = inherited;
+pub(crate) fn resume_sessions(gateway: &Rc<Gateway>, inherited: InheritedSessions) -> Result<(), BookError> {
+    let InheritedSessions { open, mut sessions, keeper } = inherited;
     let receipted =
         if open.is_empty() { sweep::Receipted::new() } else { sweep::receipted_in([&*gateway.places.receipts]) };
-    let (mut taken, mut rest) = (0, Vec::new());
+    let (mut taken, mut remaining) = (0, Vec::new());
     for entry in open {
         let held = sessions.remove(&*entry.session);
         // A keeper that was stopped for a while may know less than the book. A session with a receipt is over.
@@ -70,15 +71,15 @@ pub(crate) fn go_on(gateway: &Rc<Gateway>, inherited: Inherited) -> Result<(), B
             taken += 1;
             continue;
         }
-        let known = held.as_ref().and_then(HeldSession::known);
+        let access = held.as_ref().and_then(HeldSession::access);
         if let Some(held) = held {
-            gateway.keeping.hold_refused(&entry.session, held.staying(None));
+            gateway.keeper_link.hold_refused(&entry.session, held.resumable(None));
         }
-        rest.push((entry, known));
+        remaining.push((entry, access));
     }
     gateway.book.own()?;
     drop(keeper);
     gateway.tell(|| Notice::TakenOver(taken));
-    super::sweep::rest(gateway, rest, receipted);
+    super::sweep::end_remaining(gateway, remaining, receipted);
     Ok(())
 }

@@ -20,12 +20,12 @@ pub(crate) struct FileWatch {
     file: PathBuf,
     events: Option<AsyncFd<OwnedFd>>,
     /// The file at the last reported change.
-    last: Option<Look>,
+    last: Option<FileState>,
 }
 
 /// The facts that differ when a file was replaced or written to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Look {
+struct FileState {
     file: (u64, u64),
     size: u64,
     changed: (i64, i64),
@@ -34,22 +34,22 @@ struct Look {
 impl FileWatch {
     pub(crate) fn new(file: &Path) -> FileWatch {
         let events = open(file).and_then(|fd| linux::readable(fd).ok());
-        FileWatch { file: file.to_owned(), events, last: look(file) }
+        FileWatch { file: file.to_owned(), events, last: read_state(file) }
     }
 
     /// Waits until the file has changed and then stayed unchanged for a moment.
     pub(crate) async fn changed(watch: Option<&mut FileWatch>) {
         let Some(FileWatch { file, events: Some(events), last }) = watch else { return std::future::pending().await };
         loop {
-            let mut seen = look(file);
+            let mut seen = read_state(file);
             if seen == *last {
-                something(events).await;
+                wait_for_event(events).await;
                 continue;
             }
             // Waits for this file alone, whatever else happens in the directory.
             loop {
                 pause(limits::RELOAD_QUIET).await;
-                let now = look(file);
+                let now = read_state(file);
                 if std::mem::replace(&mut seen, now) == now {
                     break;
                 }
@@ -68,14 +68,14 @@ fn open(file: &Path) -> Option<OwnedFd> {
     Some(fd)
 }
 
-fn look(file: &Path) -> Option<Look> {
+fn read_state(file: &Path) -> Option<FileState> {
     let found = fs::metadata(file).ok()?;
     let changed = (found.ctime(), found.ctime_nsec());
-    Some(Look { file: (found.dev(), found.ino()), size: found.size(), changed })
+    Some(FileState { file: (found.dev(), found.ino()), size: found.size(), changed })
 }
 
 /// Waits until something happens in the directory.
-async fn something(events: &AsyncFd<OwnedFd>) {
+async fn wait_for_event(events: &AsyncFd<OwnedFd>) {
     let Ok(mut ready) = events.readable().await else { return std::future::pending().await };
     let mut buffer = [MaybeUninit::uninit(); 4096];
     let mut reader = Reader::new(events.get_ref(), &mut buffer);

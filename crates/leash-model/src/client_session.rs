@@ -17,7 +17,7 @@ use crate::receipt::Reason;
 
 /// The time limits of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub struct SessionTimes {
     /// From the end of the last request to the end of a session whose client process is unknown.
     pub idle: Option<Duration>,
     /// The longest it may live, even with requests in flight.
@@ -83,7 +83,7 @@ pub enum Effect {
 
 /// A session's state, and the facts that decide when it ends.
 #[derive(Clone, Debug)]
-pub struct Life {
+pub struct SessionLife {
     state: State,
     born: Moment,
     /// The time since which no request has been in flight.
@@ -95,13 +95,13 @@ pub struct Life {
     /// The last of them that ended, and when.
     lost: Option<(i32, Moment)>,
     /// True if a client used it whose process is not known.
-    strangers: bool,
+    unknown_client: bool,
 }
 
-impl Life {
+impl SessionLife {
     /// A session whose `initialize` has just arrived.
-    pub fn begin(now: Moment) -> Life {
-        Life {
+    pub fn begin(now: Moment) -> SessionLife {
+        SessionLife {
             state: State::Opening,
             born: now,
             quiet_since: now,
@@ -109,14 +109,14 @@ impl Life {
             listening: 0,
             owners: 0,
             lost: None,
-            strangers: false,
+            unknown_client: false,
         }
     }
 
     /// A session that a killed gateway had open and the next gateway takes over. No request is in flight, and its
     /// clients are not known yet.
-    pub fn resume(born: Moment, now: Moment) -> Life {
-        Life { state: State::Live, born, ..Life::begin(now) }
+    pub fn resume(born: Moment, now: Moment) -> SessionLife {
+        SessionLife { state: State::Live, born, ..SessionLife::begin(now) }
     }
 
     /// The time at which it began.
@@ -135,8 +135,8 @@ impl Life {
     }
 
     /// True if a client has used it whose process is not known.
-    pub fn strangers(&self) -> bool {
-        self.strangers
+    pub fn unknown_client(&self) -> bool {
+        self.unknown_client
     }
 
     /// The current state.
@@ -160,14 +160,14 @@ impl Life {
     }
 
     /// Applies one event.
-    pub fn apply(&mut self, event: Event, now: Moment, terms: &Terms) -> Effect {
+    pub fn apply(&mut self, event: Event, now: Moment, times: &SessionTimes) -> Effect {
         self.count(&event, now);
         match (&self.state, event) {
             (State::Opening, Event::Opened) => self.state = State::Live,
             (State::Opening | State::Live, Event::End(reason)) => return self.end(reason),
             // Any event may pass a deadline: the last process is gone, or time has passed.
             (State::Opening | State::Live, _) => {
-                if let Some((at, reason)) = self.deadline(terms)
+                if let Some((at, reason)) = self.deadline(times)
                     && at <= now
                 {
                     return self.end(reason);
@@ -200,7 +200,7 @@ impl Life {
                 self.owners = self.owners.saturating_sub(1);
                 self.lost = (self.owners == 0).then_some((*pid, now));
             }
-            Event::OwnerUnknown => self.strangers = true,
+            Event::OwnerUnknown => self.unknown_client = true,
             Event::Held | Event::Opened | Event::Tick | Event::End(_) | Event::Released => {}
         }
         if was_busy || self.busy() || matches!(event, Event::Opened) {
@@ -213,28 +213,28 @@ impl Life {
     }
 
     /// The time and reason of its end if no other event happens.
-    pub fn deadline(&self, terms: &Terms) -> Option<(Moment, Reason)> {
-        let age = terms.max_age.map(|age| (self.born + age, Reason::MaxAge));
+    pub fn deadline(&self, times: &SessionTimes) -> Option<(Moment, Reason)> {
+        let age = times.max_age.map(|age| (self.born + age, Reason::MaxAge));
         let own = match &self.state {
-            State::Opening => Some((self.born + terms.init_timeout, Reason::NotInitialized)),
-            State::Live => self.neglect(terms),
+            State::Opening => Some((self.born + times.init_timeout, Reason::NotInitialized)),
+            State::Live => self.unused_deadline(times),
             State::Ending(_) | State::Ended(_) => return None,
         };
         [age, own].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
     /// The time and reason of its end if no client uses it any more.
-    fn neglect(&self, terms: &Terms) -> Option<(Moment, Reason)> {
+    fn unused_deadline(&self, times: &SessionTimes) -> Option<(Moment, Reason)> {
         match self.lost {
             // A living client process decides by itself.
             _ if self.owners > 0 => None,
             // All of its clients were known processes, and they are gone: no process reads the responses to requests in
             // flight.
-            Some((pid, at)) if !self.strangers => {
-                Some((at + terms.linger, Reason::OwnerGone { pid, role: Role::Client }))
+            Some((pid, at)) if !self.unknown_client => {
+                Some((at + times.linger, Reason::OwnerGone { pid, role: Role::Client }))
             }
             _ if self.busy() => None,
-            _ => terms.idle.map(|idle| (self.quiet_since + idle, Reason::Idle)),
+            _ => times.idle.map(|idle| (self.quiet_since + idle, Reason::Idle)),
         }
     }
 }

@@ -110,7 +110,7 @@ impl Refusal {
 
 /// The containment that the caller wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wish {
+pub struct ContainmentWish {
     /// Exactly this one, or nothing.
     pub exactly: Option<Containment>,
     /// At least this one, or nothing.

@@ -7,7 +7,7 @@ use crate::receipt::DeleteHow;
 
 /// The decision after a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum DeleteDecision {
     /// The result is final.
     Settled(DeleteHow),
     /// Try again after this pause.
@@ -16,11 +16,11 @@ pub enum Verdict {
 
 /// Decides after the `number`th try (from 1). `status` is `None` if the server did not respond. The body counts only
 /// if the status [`needs_body`].
-pub fn judge(status: Option<u16>, body: &[u8], number: u32) -> Verdict {
+pub fn judge(status: Option<u16>, body: &[u8], number: u32) -> DeleteDecision {
     match (status.and_then(|status| meaning(status, body)), number) {
-        (Some(how), _) => Verdict::Settled(how),
-        (None, limits::DELETE_TRIES..) => Verdict::Settled(DeleteHow::Unreachable),
-        (None, _) => Verdict::Again(limits::DELETE_BACK_OFF * 2_u32.saturating_pow(number.saturating_sub(1))),
+        (Some(how), _) => DeleteDecision::Settled(how),
+        (None, limits::DELETE_TRIES..) => DeleteDecision::Settled(DeleteHow::Unreachable),
+        (None, _) => DeleteDecision::Again(limits::DELETE_BACK_OFF * 2_u32.saturating_pow(number.saturating_sub(1))),
     }
 }
 
@@ -111,7 +111,8 @@ mod tests {
         ] {
             for status in statuses {
                 assert_eq!(meaning(status, body.as_bytes()), expected, "{status} {body}");
-                let verdict = expected.map_or(Verdict::Again(Duration::from_millis(500)), Verdict::Settled);
+                let verdict =
+                    expected.map_or(DeleteDecision::Again(Duration::from_millis(500)), DeleteDecision::Settled);
                 assert_eq!(judge(Some(status), body.as_bytes(), 1), verdict, "{status} {body}");
             }
         }
@@ -119,11 +120,11 @@ mod tests {
 
     #[test]
     fn pauses_double_until_the_last_try() {
-        let verdicts: Vec<Verdict> = (1..=6).map(|number| judge(None, b"", number)).collect();
-        let pauses = [500, 1000, 2000, 4000, 8000].map(|ms| Verdict::Again(Duration::from_millis(ms)));
+        let verdicts: Vec<DeleteDecision> = (1..=6).map(|number| judge(None, b"", number)).collect();
+        let pauses = [500, 1000, 2000, 4000, 8000].map(|ms| DeleteDecision::Again(Duration::from_millis(ms)));
         assert_eq!(verdicts[..5], pauses);
-        assert_eq!(verdicts[5], Verdict::Settled(DeleteHow::Unreachable));
-        assert_eq!(judge(None, b"", u32::MAX), Verdict::Settled(DeleteHow::Unreachable));
+        assert_eq!(verdicts[5], DeleteDecision::Settled(DeleteHow::Unreachable));
+        assert_eq!(judge(None, b"", u32::MAX), DeleteDecision::Settled(DeleteHow::Unreachable));
     }
 
     #[test]
@@ -140,11 +141,11 @@ mod tests {
         fn every_status_and_body_has_a_verdict(status in 100u16..1000, body: Vec<u8>, number in 1..10u32) {
             let verdict = judge(Some(status), &body, number);
             // Only a success status means that the session was deleted.
-            if verdict == Verdict::Settled(DeleteHow::Deleted) {
+            if verdict == DeleteDecision::Settled(DeleteHow::Deleted) {
                 prop_assert!((200..300).contains(&status));
             }
             if number >= limits::DELETE_TRIES {
-                prop_assert!(matches!(verdict, Verdict::Settled(_)));
+                prop_assert!(matches!(verdict, DeleteDecision::Settled(_)));
             }
         }
     }

@@ -45,7 +45,7 @@ pub const KEEPER_SLACK: Duration = Duration::from_secs(5);
 pub const FAILURE_TEXT: usize = 4096;
 
 /// The size of an event of a stream without its message: its id, its type, and the names of the fields.
-pub const EVENT_WORDS: usize = 64 * 1024;
+pub const EVENT_OVERHEAD: usize = 64 * 1024;
 
 /// Requests of one host that may be in flight at the same time. Each needs a connection of its own. The lines of a host
 /// with more requests are read when some are answered.
@@ -56,7 +56,7 @@ pub const IN_FLIGHT: usize = 64;
 pub const IDLE_CONNECTIONS: usize = 4;
 
 /// Subscriptions of one host that may be open at the same time, besides [`IN_FLIGHT`].
-pub const LISTENS: usize = 64;
+pub const SUBSCRIPTIONS: usize = 64;
 
 /// The most bytes and lines that may wait to be sent upstream before leash stops reading the host: one line of the
 /// greatest length, and [`OUTBOX_LINES`] lines.
@@ -66,7 +66,7 @@ pub const OUTBOX_LINES: usize = 1024;
 
 /// The most bytes that may wait to be written to the host before leash stops reading the upstream. A longer line is
 /// written alone.
-pub const VOICE: usize = 1024 * 1024;
+pub const HOST_QUEUE: usize = 1024 * 1024;
 
 /// The time to write the last lines when a connection ends. The host has usually stopped reading.
 pub const FLUSH: Duration = Duration::from_millis(500);
@@ -401,7 +401,7 @@ pub const CANCELLED: Duration = Duration::from_secs(5);
 
 /// The time for which leash waits for the last output of a server whose tree is already gone. The output is in the
 /// pipe, unless a process that could not be ended holds its other end.
-pub const LAST_WORDS: Duration = Duration::from_secs(1);
+pub const LAST_OUTPUT: Duration = Duration::from_secs(1);
 
 /// The longest upstream response that leash reads completely before it sends the head to the client. Head and body are
 /// then one write, and usually one packet.
@@ -413,7 +413,7 @@ pub const REVIVAL: usize = 64 * 1024;
 
 /// After this number of ended sessions of the control API, freed memory is given back to the kernel, which takes less
 /// than a millisecond.
-pub const JOBS_GIVE_BACK: usize = 32;
+pub const JOBS_PER_TRIM: usize = 32;
 
 /// The most threads for blocking work: starting a server, searching /proc, reading a file. All of it is short, but a
 /// program on a disk that does not answer blocks a thread for as long as that lasts.
@@ -424,7 +424,7 @@ pub const THREAD_IDLE: Duration = Duration::from_secs(1);
 
 /// The bytes that `leash check` keeps of the stderr of the server under test: its last lines, which usually say why it
 /// exited. The report quotes them.
-pub const LAST_SAID: usize = 600;
+pub const STDERR_TAIL: usize = 600;
 
 /// Bytes that the bodies of all requests being served may take: 64 of the largest that are allowed by default. One
 /// origin may take half of it, and one client a quarter.
@@ -457,7 +457,7 @@ pub const CONTROL_ANSWER: usize = 256 * 1024 * 1024;
 pub const ON_DEMAND_LINGER: Duration = Duration::from_secs(5);
 
 /// The time that clients of the control API may take to read the end of their responses after everything has ended.
-pub const CONTROL_LAST_WORDS: Duration = Duration::from_secs(1);
+pub const CONTROL_LAST_READ: Duration = Duration::from_secs(1);
 
 /// The most holdings that the receipt of a session of the control API names. A worker's session has a handful. One that
 /// lives for months may see its servers restart, and each holding is some 300 bytes.

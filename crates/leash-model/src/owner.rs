@@ -9,7 +9,7 @@ use crate::error::Cause;
 
 /// An owner as the user asks for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Wish {
+pub enum OwnerWish {
     /// The parent process.
     Parent,
     /// The nearest ancestor that is not a wrapper (`sh -c`, `npx`, `env`...): the host itself.
@@ -22,12 +22,12 @@ pub enum Wish {
     Pid(i32),
 }
 
-impl Wish {
+impl OwnerWish {
     /// The owners that are watched by default.
-    pub const DEFAULT: [Wish; 4] = [Wish::Parent, Wish::Ancestor, Wish::Stdin, Wish::Terminal];
+    pub const DEFAULT: [OwnerWish; 4] = [OwnerWish::Parent, OwnerWish::Ancestor, OwnerWish::Stdin, OwnerWish::Terminal];
 }
 
-/// What an owning process is to the session.
+/// The role of an owning process in the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
@@ -69,7 +69,7 @@ impl fmt::Display for Role {
 pub enum Owner {
     /// A process.
     Process {
-        /// What it is to the session.
+        /// Its role in the session.
         role: Role,
         /// Its pid.
         pid: i32,

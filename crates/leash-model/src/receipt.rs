@@ -22,7 +22,7 @@ pub enum Reason {
     OwnerGone {
         /// Its pid.
         pid: i32,
-        /// What it was to the session.
+        /// Its role in the session.
         role: Role,
     },
     /// The terminal was closed.

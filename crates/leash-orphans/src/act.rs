@@ -10,31 +10,31 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-mod kin;
+mod traits;
 pub mod watch;
 
-use crate::judge::verdict::{Finding, Role, Verdict};
+use crate::judge::verdict::{Finding, TreeRole, Verdict};
 use crate::scan;
-use crate::scan::belongings::{self, Belongings};
-use kin::{Claim, Kin, ProcessTraits};
+use crate::scan::resources::{self, TreeResources};
 use leash_model::clock::{self, Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_model::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
 use leash_model::{id, limits};
-use leash_tree::platform::identity::Held;
+use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
-use leash_tree::tree::captive::left_over;
+use leash_tree::tree::contained_tree::left_over;
+use traits::{Kinship, ProcessTraits, TreeTraits};
 
 /// The number of scans until a tree must stop growing. Each new member requires another scan.
-const LOOKS: usize = 8;
+const SCANS: usize = 8;
 
 /// The number of scans in a row that must find no process. While one scan reads /proc, a process that it has already
 /// passed may fork.
-const QUIET_LOOKS: usize = 2;
+const QUIET_SCANS: usize = 2;
 
 /// The verdicts that may be ended, and the grace.
 #[derive(Clone, Debug)]
-pub struct ReapTerms {
+pub struct ReapSettings {
     /// The verdicts that are sufficient.
     pub verdicts: Vec<Verdict>,
     /// Time between SIGTERM and SIGKILL.
@@ -61,9 +61,9 @@ pub enum Spared {
         verdict: Option<Verdict>,
     },
     /// It starts processes faster than they can be judged.
-    Restless,
+    KeepsGrowing,
     /// The calling process is a member of the tree.
-    Ourselves,
+    ContainsCaller,
 }
 
 impl std::fmt::Display for Spared {
@@ -72,24 +72,33 @@ impl std::fmt::Display for Spared {
             Spared::Gone => f.write_str("it has ended by itself"),
             Spared::Changed { verdict: Some(verdict) } => write!(f, "at a second look it is {}", verdict.word()),
             Spared::Changed { verdict: None } => f.write_str("at a second look it is no server"),
-            Spared::Restless => f.write_str("its tree keeps starting processes"),
-            Spared::Ourselves => f.write_str("leash itself runs in it"),
+            Spared::KeepsGrowing => f.write_str("its tree keeps starting processes"),
+            Spared::ContainsCaller => f.write_str("leash itself runs in it"),
         }
     }
 }
 
-/// Ends the tree of one finding. `look` scans and judges again.
-pub fn end(proc: &Proc, root: Identity, terms: &ReapTerms, look: &mut dyn FnMut() -> Vec<Finding>) -> ReapOutcome {
+/// Ends the tree of one finding. `rescan` scans and judges again.
+pub fn end(
+    proc: &Proc,
+    root: Identity,
+    settings: &ReapSettings,
+    rescan: &mut dyn FnMut() -> Vec<Finding>,
+) -> ReapOutcome {
     let began = Moment::now();
-    let (finding, mut tree) = match confirm(proc, root, &terms.verdicts, look) {
+    let (finding, mut tree) = match confirm(proc, root, &settings.verdicts, rescan) {
         Ok(confirmed) => confirmed,
         Err(spared) => return ReapOutcome::Spared(spared),
     };
-    let had = belongings::of(proc, &finding.tree);
+    let resources = resources::of(proc, &finding.tree);
     tree.learn();
-    let how = tree.climb_down(terms.grace);
+    let how = tree.end_in_steps(settings.grace);
     let left = tree.left();
-    ReapOutcome::Ended(Box::new(receipt(proc, &finding, Done { had, how, left, seen: tree.held.len(), began })))
+    ReapOutcome::Ended(Box::new(receipt(
+        proc,
+        &finding,
+        ReapResult { resources, how, left, seen: tree.held.len(), began },
+    )))
 }
 
 /// Holds pidfds of a tree and judges it while they are held.
@@ -97,12 +106,13 @@ fn confirm(
     proc: &Proc,
     root: Identity,
     allowed: &[Verdict],
-    look: &mut dyn FnMut() -> Vec<Finding>,
-) -> Result<(Finding, Tree), Spared> {
-    let held = Held::open_same(proc, root).filter(Held::lives).ok_or(Spared::Gone)?;
-    let mut tree = Tree { proc: *proc, held: vec![held], kin: Kin::default(), since: 0, suspects: Vec::new() };
-    for _ in 0..LOOKS {
-        let found = look().into_iter().find(|finding| finding.root.is(&root));
+    rescan: &mut dyn FnMut() -> Vec<Finding>,
+) -> Result<(Finding, HeldTree), Spared> {
+    let held = HeldProcess::open_same(proc, root).filter(HeldProcess::lives).ok_or(Spared::Gone)?;
+    let mut tree =
+        HeldTree { proc: *proc, held: vec![held], traits: TreeTraits::default(), since: 0, suspects: Vec::new() };
+    for _ in 0..SCANS {
+        let found = rescan().into_iter().find(|finding| finding.root.is(&root));
         if !tree.held[0].lives() {
             return Err(Spared::Gone);
         }
@@ -111,70 +121,70 @@ fn confirm(
             return Err(Spared::Changed { verdict: Some(finding.verdict) });
         }
         if finding.tree.iter().any(|id| id.pid == rustix::process::getpid().as_raw_pid()) {
-            return Err(Spared::Ourselves);
+            return Err(Spared::ContainsCaller);
         }
         let fresh: Vec<Identity> = finding.tree.iter().filter(|id| !tree.has(id.pid)).copied().collect();
         if fresh.is_empty() {
             // Keep only processes that this scan judged and that still live. A PID that was reused in the meantime is
             // not among them.
-            let judged = |held: &Held| finding.tree.iter().any(|id| id.is(&held.id));
+            let judged = |held: &HeldProcess| finding.tree.iter().any(|id| id.is(&held.id));
             tree.held.retain(|held| judged(held) && held.lives());
-            let place = |held: &Held| finding.tree.iter().position(|id| id.is(&held.id));
+            let place = |held: &HeldProcess| finding.tree.iter().position(|id| id.is(&held.id));
             tree.held.sort_by_key(place);
             return Ok((finding, tree));
         }
-        tree.held.extend(fresh.into_iter().filter_map(|id| Held::open_same(proc, id)));
+        tree.held.extend(fresh.into_iter().filter_map(|id| HeldProcess::open_same(proc, id)));
         // The PID of a process that has died meanwhile may be reused.
         tree.held.retain(|held| held.id.is(&root) || held.lives());
     }
-    Err(Spared::Restless)
+    Err(Spared::KeepsGrowing)
 }
 
 /// A tree whose processes are held by pidfds.
-struct Tree {
+struct HeldTree {
     proc: Proc,
     /// Parents before children; signals are sent in this order, so that a parent that dies of the signal can't replace
     /// a child that has died of it before.
-    held: Vec<Held>,
+    held: Vec<HeldProcess>,
     /// The properties that only its processes had before the first signal.
-    kin: Kin,
+    traits: TreeTraits,
     /// The start of the end, in clock ticks.
     since: u64,
     /// Processes that may come from the tree, with the reason. They are reported, not signalled.
     suspects: Vec<(i32, &'static str)>,
 }
 
-impl Tree {
+impl HeldTree {
     /// Records the properties that distinguish its processes from all others, before they can leave.
     fn learn(&mut self) {
         self.hold_newcomers(None);
         self.since = scan::now();
-        let all = kin::everybody(&self.proc);
+        let all = traits::all_processes(&self.proc);
         self.learn_from(&all);
     }
 
     fn learn_from(&mut self, all: &[ProcessTraits]) {
         let held: HashSet<(i32, u64)> = self.held.iter().map(|held| (held.id.pid, held.id.start)).collect();
-        self.kin.learn(all, |seen| held.contains(&(seen.pid, seen.start)));
+        self.traits.learn(all, |seen| held.contains(&(seen.pid, seen.start)));
     }
 
     /// Opens pidfds of processes that have left the tree, and signals them. Returns true if there were any.
     fn hold_strays(&mut self, signal: Signal) -> bool {
-        let all = kin::everybody(&self.proc);
+        let all = traits::all_processes(&self.proc);
         let is_held = |seen: &ProcessTraits| self.held.iter().any(|held| seen.is(&held.id));
-        let strangers: HashSet<i32> = all.iter().filter(|seen| !is_held(seen)).map(|seen| seen.pid).collect();
-        let claim = |seen: &ProcessTraits| {
-            self.kin.claim(seen, self.since, |number| strangers.contains(&number) && number != seen.pid)
+        let others: HashSet<i32> = all.iter().filter(|seen| !is_held(seen)).map(|seen| seen.pid).collect();
+        let kinship = |seen: &ProcessTraits| {
+            self.traits.kinship(seen, self.since, |number| others.contains(&number) && number != seen.pid)
         };
         let (mut strays, mut suspects) = (Vec::new(), Vec::new());
-        for seen in all.iter().filter(|seen| strangers.contains(&seen.pid)) {
-            match claim(seen) {
+        for seen in all.iter().filter(|seen| others.contains(&seen.pid)) {
+            match kinship(seen) {
                 // Check again while the pidfd is held, because the PID may have been reused.
-                Some(Claim::Member) => strays.extend(Held::open(&self.proc, seen.pid).filter(|held| {
-                    let again = kin::seen(&self.proc, seen.pid).filter(|again| again.is(&held.id));
-                    again.is_some_and(|again| claim(&again) == Some(Claim::Member)) && held.lives()
+                Some(Kinship::Member) => strays.extend(HeldProcess::open(&self.proc, seen.pid).filter(|held| {
+                    let again = traits::seen(&self.proc, seen.pid).filter(|again| again.is(&held.id));
+                    again.is_some_and(|again| kinship(&again) == Some(Kinship::Member)) && held.lives()
                 })),
-                Some(Claim::Suspect(why)) => suspects.push((seen.pid, why)),
+                Some(Kinship::Suspect(why)) => suspects.push((seen.pid, why)),
                 None => {}
             }
         }
@@ -192,7 +202,7 @@ impl Tree {
 
     /// True if no process is left: no held process lives, and no scan finds a process that has left the tree.
     fn is_over(&mut self, signal: Signal) -> bool {
-        (0..QUIET_LOOKS).all(|_| self.living().next().is_none() && !self.hold_strays(signal))
+        (0..QUIET_SCANS).all(|_| self.living().next().is_none() && !self.hold_strays(signal))
     }
 
     fn has(&self, pid: i32) -> bool {
@@ -205,7 +215,7 @@ impl Tree {
 
     /// Sends SIGTERM to all, waits for the grace, then sends SIGKILL to all until none is left or the limit has
     /// passed.
-    fn climb_down(&mut self, grace: Duration) -> How {
+    fn end_in_steps(&mut self, grace: Duration) -> How {
         let began = Moment::now();
         self.signal(Signal::TERM);
         loop {
@@ -230,7 +240,7 @@ impl Tree {
         }
     }
 
-    fn living(&self) -> impl Iterator<Item = &Held> {
+    fn living(&self) -> impl Iterator<Item = &HeldProcess> {
         self.held.iter().filter(|held| held.lives())
     }
 
@@ -256,7 +266,7 @@ impl Tree {
                     continue;
                 }
                 // Skip zombies that their parent has not waited for.
-                let Some(held) = Held::open(&self.proc, child).filter(Held::lives) else { continue };
+                let Some(held) = HeldProcess::open(&self.proc, child).filter(HeldProcess::lives) else { continue };
                 // The parent is still alive after the pidfd was opened, so this is the parent's child.
                 if held.stat.ppid == parent && self.lives(parent) {
                     if let Some(signal) = signal {
@@ -280,7 +290,7 @@ impl Tree {
     }
 
     fn left(&self) -> Vec<LeftOver> {
-        let why = |held: &Held| match held.signal(Signal::KILL) {
+        let why = |held: &HeldProcess| match held.signal(Signal::KILL) {
             Err(Errno::PERM) => "it belongs to another user (EPERM)",
             _ => "it did not go in time",
         };
@@ -289,26 +299,26 @@ impl Tree {
     }
 }
 
-struct Done {
-    had: Belongings,
+struct ReapResult {
+    resources: TreeResources,
     how: How,
     left: Vec<LeftOver>,
     seen: usize,
     began: Moment,
 }
 
-fn receipt(proc: &Proc, finding: &Finding, done: Done) -> Receipt {
+fn receipt(proc: &Proc, finding: &Finding, result: ReapResult) -> Receipt {
     let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-    let (ended_ms, took) = (clock::unix_ms(), Moment::now().since(done.began));
+    let (ended_ms, took) = (clock::unix_ms(), Moment::now().since(result.began));
     let name = finding.server.clone().or_else(|| finding.client.clone());
     let tree = TreeEnd {
         leader: Some(finding.root),
-        fate: if done.left.is_empty() { Fate::Ended } else { Fate::Left },
-        members: done.seen,
-        memory_bytes: done.had.memory,
-        ports: done.had.ports.into_iter().collect(),
-        locks: done.had.locks.into_iter().collect(),
-        ..TreeEnd::unknown(done.how, done.left)
+        fate: if result.left.is_empty() { Fate::Ended } else { Fate::Left },
+        members: result.seen,
+        memory_bytes: result.resources.memory,
+        ports: result.resources.ports.into_iter().collect(),
+        locks: result.resources.locks.into_iter().collect(),
+        ..TreeEnd::unknown(result.how, result.left)
     };
     Receipt {
         version: VERSION,
@@ -316,7 +326,7 @@ fn receipt(proc: &Proc, finding: &Finding, done: Done) -> Receipt {
         run: id::random(),
         name: name.unwrap_or_else(|| proc.stat(finding.root.pid).map_or_else(String::new, |stat| stat.comm)),
         labels: finding.client.iter().map(|client| ("client".to_owned(), client.clone())).collect(),
-        reason: if finding.role == Role::Host { Reason::StaleHost } else { Reason::Orphan },
+        reason: if finding.role == TreeRole::Host { Reason::StaleHost } else { Reason::Orphan },
         containment: None,
         refused: Vec::new(),
         holdings: vec![Holding::Tree(tree)],

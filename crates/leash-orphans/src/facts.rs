@@ -8,7 +8,7 @@ use serde::Serialize;
 
 mod evidence;
 
-pub use evidence::{Evidence, Stream};
+pub use evidence::{Evidence, StdioStream};
 use leash_model::identity::Identity;
 
 /// The result of one scan.
@@ -17,9 +17,9 @@ pub struct Facts {
     /// Every visible process that is not dead, by PID, without kernel threads.
     pub processes: Vec<Process>,
     /// Processes whose descriptors could not be read: each of them may hold any pipe or socket.
-    pub unread: Vec<Unread>,
+    pub unread: Vec<UnreadProcess>,
     /// TCP connections that servers have accepted; read only where a server has lost its stdin.
-    pub served: Vec<Served>,
+    pub served: Vec<AcceptedConnection>,
     /// Clock ticks since boot, to compute ages.
     pub now: u64,
     /// Ticks in a second.
@@ -33,7 +33,7 @@ pub struct Facts {
 
 /// A process whose descriptors could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Unread {
+pub struct UnreadProcess {
     /// The process.
     pub id: Identity,
     /// The reason.
@@ -42,7 +42,7 @@ pub struct Unread {
 
 /// A TCP connection that a server has accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Served {
+pub struct AcceptedConnection {
     /// The process that holds the server's end.
     pub by: i32,
     /// The local port.
@@ -197,7 +197,7 @@ impl Process {
     }
 
     /// A process with only a PID and a start time; the caller fills in the rest.
-    pub(crate) fn nobody(pid: i32, start: u64) -> Process {
+    pub(crate) fn new(pid: i32, start: u64) -> Process {
         Process {
             id: Identity { pid, start, inode: None },
             ppid: 0,

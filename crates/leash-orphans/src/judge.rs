@@ -11,11 +11,13 @@ use std::time::Duration;
 mod cases;
 pub mod verdict;
 
-use crate::facts::{Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, Served, Stream, UnreadReason};
+use crate::facts::{
+    AcceptedConnection, Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, StdioStream, UnreadReason,
+};
 use crate::knowledge::Knowledge;
 use cases::{Case, Cases};
 use leash_model::identity::Identity;
-use verdict::{Finding, Role, Verdict};
+use verdict::{Finding, TreeRole, Verdict};
 
 /// The time for which the other ends of a server must be closed while its parent lives. A host that ends a server
 /// properly closes its stdin, waits 2 s, sends SIGTERM and waits 2 s more; on a slow machine this may take twice as
@@ -24,7 +26,7 @@ pub const SETTLE: Duration = Duration::from_secs(10);
 
 /// The limits for a verdict.
 #[derive(Clone, Debug)]
-pub struct Policy {
+pub struct JudgePolicy {
     /// The time for which the other ends must be closed while a parent lives that may be the host: a host that ends a
     /// server properly closes them first.
     pub settle: Duration,
@@ -32,9 +34,9 @@ pub struct Policy {
     pub gone_for: HashMap<(i32, u64), Duration>,
 }
 
-impl Default for Policy {
-    fn default() -> Policy {
-        Policy { settle: SETTLE, gone_for: HashMap::new() }
+impl Default for JudgePolicy {
+    fn default() -> JudgePolicy {
+        JudgePolicy { settle: SETTLE, gone_for: HashMap::new() }
     }
 }
 
@@ -48,18 +50,18 @@ const SWAPPED: u64 = 64 * 1024 * 1024;
 const SWAPPED_AGE: Duration = Duration::from_secs(24 * 3600);
 
 /// Judges every MCP server among the processes, stale hosts, and processes that ended sessions of leash left behind.
-pub fn judge(facts: &Facts, knowledge: &Knowledge, policy: &Policy) -> Vec<Finding> {
+pub fn judge(facts: &Facts, knowledge: &Knowledge, policy: &JudgePolicy) -> Vec<Finding> {
     let cases = Cases::find(facts, knowledge);
-    let court = Court { facts, policy };
-    let proved = court.settle_on(&cases.all, Court::is_proved);
-    let likely = court.settle_on(&cases.all, Court::is_likely);
-    let decide = |(at, case): (usize, &Case<'_>)| match (proved.standing[at], likely.standing[at]) {
-        (true, _) => court.finding(case, Some(Verdict::OrphanProved), &proved.disowned),
-        (false, true) => court.finding(case, Some(Verdict::OrphanLikely), &likely.disowned),
-        (false, false) => court.finding(case, None, &likely.disowned),
+    let judge = Judge { facts, policy };
+    let proved = judge.greatest_set(&cases.all, Judge::is_proved);
+    let likely = judge.greatest_set(&cases.all, Judge::is_likely);
+    let decide = |(at, case): (usize, &Case<'_>)| match (proved.remaining[at], likely.remaining[at]) {
+        (true, _) => judge.finding(case, Some(Verdict::OrphanProved), &proved.disowned),
+        (false, true) => judge.finding(case, Some(Verdict::OrphanLikely), &likely.disowned),
+        (false, false) => judge.finding(case, None, &likely.disowned),
     };
     let mut findings: Vec<Finding> = cases.all.iter().enumerate().map(decide).collect();
-    findings.extend(cases.hosts.iter().filter_map(|case| court.stale(case)));
+    findings.extend(cases.hosts.iter().filter_map(|case| judge.stale(case)));
     findings.sort_by_key(|finding| finding.root.pid);
     findings
 }
@@ -68,14 +70,14 @@ pub fn judge(facts: &Facts, knowledge: &Knowledge, policy: &Policy) -> Vec<Findi
 type Disowned = HashMap<i32, Identity>;
 
 /// The result of the fixed point.
-struct Settled {
+struct FixedPoint {
     /// True for each case that remains, in the order of the cases.
-    standing: Vec<bool>,
+    remaining: Vec<bool>,
     disowned: Disowned,
 }
 
 /// The holder of one end of a case.
-enum Hold<'a> {
+enum EndHolder<'a> {
     Gone,
     Itself,
     Orphans(Identity),
@@ -85,36 +87,37 @@ enum Hold<'a> {
     Nothing,
 }
 
-struct Court<'a> {
+struct Judge<'a> {
     facts: &'a Facts,
-    policy: &'a Policy,
+    policy: &'a JudgePolicy,
 }
 
-impl<'a> Court<'a> {
+impl<'a> Judge<'a> {
     /// The greatest set of cases that all satisfy `holds`, given that set.
-    fn settle_on(&self, cases: &[Case<'a>], holds: impl Fn(&Self, &Case<'a>, &Disowned) -> bool) -> Settled {
-        let mut standing: Vec<bool> = vec![true; cases.len()];
+    fn greatest_set(&self, cases: &[Case<'a>], holds: impl Fn(&Self, &Case<'a>, &Disowned) -> bool) -> FixedPoint {
+        let mut remaining: Vec<bool> = vec![true; cases.len()];
         loop {
-            let disowned = gather(cases, &standing);
-            let mut struck = false;
-            for (case, stands) in cases.iter().zip(&mut standing) {
-                if *stands && !holds(self, case, &disowned) {
-                    *stands = false;
-                    struck = true;
+            let disowned = gather(cases, &remaining);
+            let mut changed = false;
+            for (case, remains) in cases.iter().zip(&mut remaining) {
+                if *remains && !holds(self, case, &disowned) {
+                    *remains = false;
+                    changed = true;
                 }
             }
-            if !struck {
-                return Settled { standing, disowned };
+            if !changed {
+                return FixedPoint { remaining, disowned };
             }
         }
     }
 
     fn is_proved(&self, case: &Case<'a>, disowned: &Disowned) -> bool {
-        let ends = [&case.root.stdin, &case.root.stdout].map(|channel| self.hold(case, channel, disowned));
-        let unheld = ends.iter().all(|hold| matches!(hold, Hold::Gone | Hold::Itself | Hold::Orphans(_)));
-        let by_kernel = ends.iter().all(|hold| matches!(hold, Hold::Gone));
+        let ends = [&case.root.stdin, &case.root.stdout].map(|channel| self.holder(case, channel, disowned));
+        let unheld =
+            ends.iter().all(|holder| matches!(holder, EndHolder::Gone | EndHolder::Itself | EndHolder::Orphans(_)));
+        let by_kernel = ends.iter().all(|holder| matches!(holder, EndHolder::Gone));
         unheld
-            && !matches!(case.is, Evidence::Resembles { .. })
+            && !matches!(case.identified_by, Evidence::Resembles { .. })
             // A list of holders is complete only if every process can be seen and read.
             && (by_kernel || (self.facts.whole && self.unread_others(case) == 0))
             && case.tree.iter().all(|member| self.is_ours(member))
@@ -132,33 +135,33 @@ impl<'a> Court<'a> {
 
     /// The weaker test: no fact contradicts it, and the other end of stdin suggests it.
     fn is_likely(&self, case: &Case<'a>, disowned: &Disowned) -> bool {
-        let stdin = self.hold(case, &case.root.stdin, disowned);
-        let stdout = self.hold(case, &case.root.stdout, disowned);
+        let stdin = self.holder(case, &case.root.stdin, disowned);
+        let stdout = self.holder(case, &case.root.stdout, disowned);
         let attended = case.leashed.as_ref().is_some_and(|leashed| leashed.attended);
-        if attended || !self.is_ours(case.root) || matches!(stdout, Hold::Living(..)) {
+        if attended || !self.is_ours(case.root) || matches!(stdout, EndHolder::Living(..)) {
             return false;
         }
         match stdin {
-            Hold::Gone | Hold::Itself | Hold::Orphans(_) => true,
+            EndHolder::Gone | EndHolder::Itself | EndHolder::Orphans(_) => true,
             // A holder exists that can't be seen. Without a host above the server, that holder is hardly a host.
-            Hold::Unseen(_) => self.is_reparented(case.root) && case.host.is_none(),
-            Hold::Terminal => case.root.terminal_gone,
-            Hold::Living(..) | Hold::Nothing => false,
+            EndHolder::Unseen(_) => self.is_reparented(case.root) && case.host.is_none(),
+            EndHolder::Terminal => case.root.terminal_gone,
+            EndHolder::Living(..) | EndHolder::Nothing => false,
         }
     }
 
-    fn hold(&self, case: &Case<'a>, channel: &Channel, disowned: &Disowned) -> Hold<'a> {
+    fn holder(&self, case: &Case<'a>, channel: &Channel, disowned: &Disowned) -> EndHolder<'a> {
         match &channel.other_end {
-            OtherEnd::Gone => Hold::Gone,
-            OtherEnd::NotVisible(why) => Hold::Unseen(*why),
+            OtherEnd::Gone => EndHolder::Gone,
+            OtherEnd::NotVisible(why) => EndHolder::Unseen(*why),
             OtherEnd::None => match channel.kind {
-                DescriptorKind::Tty => Hold::Terminal,
-                DescriptorKind::Null | DescriptorKind::File | DescriptorKind::Closed => Hold::Nothing,
+                DescriptorKind::Tty => EndHolder::Terminal,
+                DescriptorKind::Null | DescriptorKind::File | DescriptorKind::Closed => EndHolder::Nothing,
                 // A pipe or socket without an answer is an error of the scan, not a proof.
                 DescriptorKind::Unread
                 | DescriptorKind::NotAsked
                 | DescriptorKind::Pipe { .. }
-                | DescriptorKind::Socket { .. } => Hold::Unseen(UnreadReason::NotPermitted),
+                | DescriptorKind::Socket { .. } => EndHolder::Unseen(UnreadReason::NotPermitted),
             },
             OtherEnd::Held { by, all } => {
                 let mut orphan = None;
@@ -170,14 +173,14 @@ impl<'a> Court<'a> {
                         Some(_) => {}
                         None => match seen.and_then(|seen| disowned.get(&seen.id.pid)) {
                             Some(root) => orphan = Some(*root),
-                            None => return Hold::Living(*holder, seen),
+                            None => return EndHolder::Living(*holder, seen),
                         },
                     }
                 }
                 match (all, orphan) {
-                    (false, _) => Hold::Unseen(UnreadReason::Unseen),
-                    (true, Some(root)) => Hold::Orphans(root),
-                    (true, None) => Hold::Itself,
+                    (false, _) => EndHolder::Unseen(UnreadReason::Unseen),
+                    (true, Some(root)) => EndHolder::Orphans(root),
+                    (true, None) => EndHolder::Itself,
                 }
             }
         }
@@ -188,12 +191,12 @@ impl<'a> Court<'a> {
         let mut against = Vec::new();
         for member in case.tree.iter().filter(|member| member.id.pid != case.root.id.pid) {
             let id = member.id;
-            match self.hold(case, &member.stdin, disowned) {
-                Hold::Gone | Hold::Itself | Hold::Orphans(_) | Hold::Nothing => {}
-                Hold::Terminal if member.terminal_gone => {}
-                Hold::Terminal => against.push(Evidence::MemberAtTerminal { member: id }),
-                Hold::Living(by, _) => against.push(Evidence::MemberHeld { member: id, by }),
-                Hold::Unseen(_) => against.push(Evidence::MemberUnread { member: id }),
+            match self.holder(case, &member.stdin, disowned) {
+                EndHolder::Gone | EndHolder::Itself | EndHolder::Orphans(_) | EndHolder::Nothing => {}
+                EndHolder::Terminal if member.terminal_gone => {}
+                EndHolder::Terminal => against.push(Evidence::MemberAtTerminal { member: id }),
+                EndHolder::Living(by, _) => against.push(Evidence::MemberHeld { member: id, by }),
+                EndHolder::Unseen(_) => against.push(Evidence::MemberUnread { member: id }),
             }
         }
         against
@@ -201,8 +204,9 @@ impl<'a> Court<'a> {
 
     /// Ports with a client that is neither a member of the tree nor an orphan.
     fn ports(&self, case: &Case<'a>, disowned: &Disowned) -> BTreeSet<u16> {
-        let is_nobody = |pid: &i32| case.members.contains(pid) || disowned.contains_key(pid);
-        let in_use = |served: &&Served| served.clients.is_empty() || !served.clients.iter().all(is_nobody);
+        let is_ours_or_orphan = |pid: &i32| case.members.contains(pid) || disowned.contains_key(pid);
+        let in_use =
+            |served: &&AcceptedConnection| served.clients.is_empty() || !served.clients.iter().all(is_ours_or_orphan);
         let served = self.facts.served.iter().filter(|served| case.members.contains(&served.by));
         served.filter(in_use).map(|served| served.port).collect()
     }
@@ -234,15 +238,19 @@ impl<'a> Court<'a> {
     /// `seen` is the set of disowned processes on which the verdict is based, so the evidence agrees with the verdict.
     fn finding(&self, case: &Case<'a>, decided: Option<Verdict>, seen: &Disowned) -> Finding {
         let (stdin, stdout) = (&case.root.stdin, &case.root.stdout);
-        let holds = [(Stream::Stdin, self.hold(case, stdin, seen)), (Stream::Stdout, self.hold(case, stdout, seen))];
-        let unheld = |hold: &Hold<'_>| matches!(hold, Hold::Gone | Hold::Itself | Hold::Orphans(_));
-        let ends_gone = holds.iter().all(|(_, hold)| unheld(hold));
+        let holds = [
+            (StdioStream::Stdin, self.holder(case, stdin, seen)),
+            (StdioStream::Stdout, self.holder(case, stdout, seen)),
+        ];
+        let unheld =
+            |holder: &EndHolder<'_>| matches!(holder, EndHolder::Gone | EndHolder::Itself | EndHolder::Orphans(_));
+        let ends_gone = holds.iter().all(|(_, holder)| unheld(holder));
         let verdict = match &case.leashed {
             Some(leashed) if leashed.attended => Verdict::Live,
             Some(_) => Verdict::OrphanLikely,
             None if decided.is_some() => decided.unwrap_or(Verdict::Unknown),
-            None if holds.iter().any(|(_, hold)| matches!(hold, Hold::Living(..))) => Verdict::Live,
-            None if matches!(holds[0].1, Hold::Terminal) && !case.root.terminal_gone => Verdict::Live,
+            None if holds.iter().any(|(_, holder)| matches!(holder, EndHolder::Living(..))) => Verdict::Live,
+            None if matches!(holds[0].1, EndHolder::Terminal) && !case.root.terminal_gone => Verdict::Live,
             None => Verdict::Unknown,
         };
         let mut evidence = self.about_holds(&holds);
@@ -258,7 +266,7 @@ impl<'a> Court<'a> {
             tree: case.tree.iter().map(|member| member.id).collect(),
             client: case.client.clone(),
             server: case.server.clone(),
-            is: case.is.clone(),
+            identified_by: case.identified_by.clone(),
             verdict,
             evidence,
             leashed: case.leashed.as_ref().map(|leashed| leashed.session.clone()),
@@ -267,20 +275,20 @@ impl<'a> Court<'a> {
         }
     }
 
-    fn about_holds(&self, holds: &[(Stream, Hold<'a>); 2]) -> Vec<Evidence> {
-        let say = |(stream, hold): &(Stream, Hold<'a>)| {
+    fn about_holds(&self, holds: &[(StdioStream, EndHolder<'a>); 2]) -> Vec<Evidence> {
+        let say = |(stream, holder): &(StdioStream, EndHolder<'a>)| {
             let stream = *stream;
-            match hold {
-                Hold::Gone => Evidence::EndGone { stream },
-                Hold::Itself => Evidence::HeldByItself { stream },
-                Hold::Orphans(root) => Evidence::HeldByOrphans { stream, root: *root },
-                Hold::Living(by, seen) => {
+            match holder {
+                EndHolder::Gone => Evidence::EndGone { stream },
+                EndHolder::Itself => Evidence::HeldByItself { stream },
+                EndHolder::Orphans(root) => Evidence::HeldByOrphans { stream, root: *root },
+                EndHolder::Living(by, seen) => {
                     let name = seen.map(|process| process.comm.clone()).unwrap_or_default();
                     Evidence::HeldBy { stream, by: *by, name }
                 }
-                Hold::Unseen(why) => Evidence::NotVisible { stream, why: *why },
-                Hold::Terminal => Evidence::Terminal,
-                Hold::Nothing => Evidence::NoChannel { stream },
+                EndHolder::Unseen(why) => Evidence::NotVisible { stream, why: *why },
+                EndHolder::Terminal => Evidence::Terminal,
+                EndHolder::Nothing => Evidence::NoChannel { stream },
             }
         };
         holds.iter().map(say).collect()
@@ -318,10 +326,15 @@ impl<'a> Court<'a> {
     }
 
     /// The reasons why closed ends are no proof.
-    fn about_doubt(&self, case: &Case<'a>, holds: &[(Stream, Hold<'a>); 2], seen: &Disowned) -> Vec<Evidence> {
+    fn about_doubt(
+        &self,
+        case: &Case<'a>,
+        holds: &[(StdioStream, EndHolder<'a>); 2],
+        seen: &Disowned,
+    ) -> Vec<Evidence> {
         let mut evidence = Vec::new();
         let unread = self.unread_others(case);
-        let by_kernel = holds.iter().all(|(_, hold)| matches!(hold, Hold::Gone));
+        let by_kernel = holds.iter().all(|(_, holder)| matches!(holder, EndHolder::Gone));
         if !by_kernel && unread > 0 {
             evidence.push(Evidence::OthersUnread { count: unread });
         }
@@ -348,12 +361,12 @@ impl<'a> Court<'a> {
             evidence.push(Evidence::SwappedOut { swap: root.swap });
         }
         (!evidence.is_empty()).then(|| Finding {
-            role: Role::Host,
+            role: TreeRole::Host,
             root: root.id,
             tree: case.tree.iter().map(|member| member.id).collect(),
             client: case.client.clone(),
             server: None,
-            is: case.is.clone(),
+            identified_by: case.identified_by.clone(),
             verdict: Verdict::StaleHost,
             evidence,
             leashed: None,
@@ -363,9 +376,9 @@ impl<'a> Court<'a> {
     }
 }
 
-fn gather(cases: &[Case<'_>], standing: &[bool]) -> Disowned {
-    let standing = cases.iter().zip(standing).filter(|(_, stands)| **stands);
-    standing.flat_map(|(case, _)| case.tree.iter().map(|member| (member.id.pid, case.root.id))).collect()
+fn gather(cases: &[Case<'_>], remaining: &[bool]) -> Disowned {
+    let remaining = cases.iter().zip(remaining).filter(|(_, remains)| **remains);
+    remaining.flat_map(|(case, _)| case.tree.iter().map(|member| (member.id.pid, case.root.id))).collect()
 }
 
 /// A set of PIDs.

@@ -19,7 +19,7 @@ pub struct Knowledge {
     /// The stdio servers in the clients' configurations.
     pub declared: Vec<DeclaredCommand>,
     /// The runs in the ledger.
-    pub leashed: Vec<Leashed>,
+    pub leashed: Vec<LeashedRun>,
     /// Sessions of leash that have ended, by their receipts.
     pub ended: Vec<String>,
     /// Processes that these sessions left running as configured, by session and PID.
@@ -43,7 +43,7 @@ pub struct DeclaredCommand {
 
 /// A run in the ledger.
 #[derive(Clone, Debug)]
-pub struct Leashed {
+pub struct LeashedRun {
     /// Its session.
     pub session: String,
     /// The server's name.
@@ -54,14 +54,14 @@ pub struct Leashed {
     pub processes: Vec<Identity>,
 }
 
-impl Leashed {
+impl LeashedRun {
     /// Converts a member of a session for the judge.
-    pub fn of(member: &SessionMember) -> Leashed {
+    pub fn of(member: &SessionMember) -> LeashedRun {
         let recorded = match &member.kind {
             MemberKind::Tree { record, .. } => Some(record.leader.iter().chain(&record.members)),
             MemberKind::Connection { .. } | MemberKind::Upstream { .. } => None,
         };
-        Leashed {
+        LeashedRun {
             session: member.session.clone(),
             name: member.name.clone(),
             attended: !member.abandoned,

@@ -21,7 +21,7 @@ pub mod judge;
 pub mod knowledge;
 pub mod scan;
 
-pub use facts::{Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, Served, Unread};
-pub use judge::verdict::{Finding, Role, Verdict};
-pub use judge::{Policy, judge};
+pub use facts::{AcceptedConnection, Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, UnreadProcess};
+pub use judge::verdict::{Finding, TreeRole, Verdict};
+pub use judge::{JudgePolicy, judge};
 pub use knowledge::Knowledge;

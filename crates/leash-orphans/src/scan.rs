@@ -3,8 +3,8 @@
 //! variables.
 //!
 //! A scan disturbs no process: it reads no byte from a pipe, stops no process and starts none. It opens a pipe only
-//! for the moment in which it asks the kernel whether the other end exists. What can't be read is recorded as
-//! unreadable, never guessed.
+//! for the moment in which it asks the kernel whether the other end exists. A scan records data that it can't read as
+//! unreadable and never guesses it.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -16,60 +16,61 @@ use leash_tree::platform::identity::pid_namespace;
 use leash_tree::platform::proc::{self, Proc};
 use leash_tree::tree::spec;
 
-pub mod belongings;
 mod channel;
 mod holders;
+pub mod resources;
 mod served;
 mod stat;
-mod strangers;
 mod unix_diag;
+mod unrelated;
 
 use channel::Pipe;
-use holders::{Candidate, End, HolderSearch};
-use stat::Who;
+use holders::{Candidate, HolderSearch, SearchedEnd};
+use stat::PidReading;
 pub(crate) use stat::now;
-use strangers::ProcEntry;
-pub use strangers::Strangers;
+use unrelated::ProcEntry;
+pub use unrelated::UnrelatedProcesses;
 
 /// Scans once. Processes in `also` are read as closely as servers.
 pub fn scan(proc: &Proc, knowledge: &Knowledge, also: &[i32]) -> Facts {
-    Look::new(proc, knowledge, None).run(also).facts
+    Scan::new(proc, knowledge, None).run(also).facts
 }
 
 /// Scans again: a process that an earlier scan found to be unrelated is read only if it is near a server.
-pub fn scan_again(proc: &Proc, knowledge: &Knowledge, strangers: &mut Strangers) -> Facts {
-    strangers.begin(knowledge);
-    let look = Look::new(proc, knowledge, Some(strangers)).run(&[]);
-    let Look { facts, glances, kernel, judged, around, .. } = look;
+pub fn scan_again(proc: &Proc, knowledge: &Knowledge, unrelated: &mut UnrelatedProcesses) -> Facts {
+    unrelated.begin(knowledge);
+    let scan = Scan::new(proc, knowledge, Some(unrelated)).run(&[]);
+    let Scan { facts, classifications, kernel, judged, around, .. } = scan;
     let far = |process: &Process| !judged.contains(&process.id.pid) && !around.contains(&process.id.pid);
-    let both = facts.processes.iter().zip(&glances);
-    let nobody =
-        both.filter(|(process, glance)| glance.is.is_nobody() && far(process) && !facts.is_reaper(process.id.pid));
-    strangers.end(&facts, nobody.filter_map(|(process, glance)| Some((process, glance.node?))), kernel);
+    let both = facts.processes.iter().zip(&classifications);
+    let found = both.filter(|(process, classification)| {
+        classification.class.is_unrelated() && far(process) && !facts.is_reaper(process.id.pid)
+    });
+    unrelated.end(&facts, found.filter_map(|(process, classification)| Some((process, classification.node?))), kernel);
     facts
 }
 
 /// The first classification of a process.
 #[derive(Clone, Copy, Debug)]
-struct Glance {
-    is: Is,
+struct Classification {
+    class: ProcessClass,
     /// Read only if the process may be remembered.
     node: Option<ProcEntry>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Is {
+enum ProcessClass {
     Server,
     Host,
     /// Neither a server nor a host.
-    Nobody,
+    Other,
     /// Neither, and probably not near one: its arguments are not kept, or an earlier scan read them.
-    Stranger,
+    Unrelated,
 }
 
-impl Is {
-    fn is_nobody(self) -> bool {
-        matches!(self, Is::Nobody | Is::Stranger)
+impl ProcessClass {
+    fn is_unrelated(self) -> bool {
+        matches!(self, ProcessClass::Other | ProcessClass::Unrelated)
     }
 }
 
@@ -81,14 +82,14 @@ fn is_whole(facts: &Facts) -> bool {
     pid_namespace() == FIRST_NAMESPACE && facts.process(1).is_some()
 }
 
-struct Look<'a> {
+struct Scan<'a> {
     proc: &'a Proc,
     knowledge: &'a Knowledge,
     matcher: Matcher<'a>,
-    strangers: Option<&'a Strangers>,
+    unrelated: Option<&'a UnrelatedProcesses>,
     facts: Facts,
     /// One entry for each of `facts.processes`.
-    glances: Vec<Glance>,
+    classifications: Vec<Classification>,
     /// Kernel threads, if they are to be remembered.
     kernel: Vec<(i32, ProcEntry)>,
     /// Servers and all their descendants, and the processes in `also`.
@@ -97,44 +98,44 @@ struct Look<'a> {
     around: HashSet<i32>,
 }
 
-impl<'a> Look<'a> {
-    fn new(proc: &'a Proc, knowledge: &'a Knowledge, strangers: Option<&'a Strangers>) -> Look<'a> {
-        Look {
+impl<'a> Scan<'a> {
+    fn new(proc: &'a Proc, knowledge: &'a Knowledge, unrelated: Option<&'a UnrelatedProcesses>) -> Scan<'a> {
+        Scan {
             proc,
             knowledge,
             matcher: Matcher::new(knowledge),
-            strangers,
+            unrelated,
             facts: Facts {
                 now: stat::now(),
                 hertz: rustix::param::clock_ticks_per_second().max(1),
                 uid: rustix::process::geteuid().as_raw(),
                 ..Facts::default()
             },
-            glances: Vec::new(),
+            classifications: Vec::new(),
             kernel: Vec::new(),
             judged: HashSet::new(),
             around: HashSet::new(),
         }
     }
 
-    fn run(mut self, also: &[i32]) -> Look<'a> {
+    fn run(mut self, also: &[i32]) -> Scan<'a> {
         let mut numbers = self.proc.numbers().found;
         numbers.sort_unstable();
         self.facts.processes.reserve_exact(numbers.len());
-        self.glances.reserve_exact(numbers.len());
+        self.classifications.reserve_exact(numbers.len());
         for pid in numbers {
-            self.glance(pid);
+            self.record(pid);
         }
         self.facts.whole = is_whole(&self.facts);
         // Each round reads at least one process again, and no process twice, so the loop ends.
         loop {
             self.choose(also);
-            if !self.read_again(|look, process| look.matters(process.id.pid) || look.lost_parent(process)) {
+            if !self.read_again(|scan, process| scan.is_relevant(process.id.pid) || scan.lost_parent(process)) {
                 break;
             }
         }
-        self.closely();
-        self.at_ends();
+        self.read_details();
+        self.find_holders();
         // Every holder needs a name, so read remembered holders again.
         let holders: HashSet<i32> = self.judged_channels().flat_map(Channel::holders).map(|id| id.pid).collect();
         self.read_again(|_, process| holders.contains(&process.id.pid));
@@ -142,34 +143,34 @@ impl<'a> Look<'a> {
     }
 
     /// Records the process with this PID, if there is one.
-    fn glance(&mut self, pid: i32) {
+    fn record(&mut self, pid: i32) {
         // Read the entry before the files: if the PID is reused in between, the next scan sees another entry.
-        let node = self.strangers.and_then(|_| stat::node(pid));
-        if let (Some(strangers), Some(node)) = (self.strangers, node) {
-            if strangers.is_kernel(pid, &node) {
+        let node = self.unrelated.and_then(|_| stat::node(pid));
+        if let (Some(unrelated), Some(node)) = (self.unrelated, node) {
+            if unrelated.is_kernel(pid, &node) {
                 return self.kernel.push((pid, node));
             }
-            if let Some(process) = strangers.find(pid, &node) {
+            if let Some(process) = unrelated.find(pid, &node) {
                 self.facts.processes.push(process);
-                return self.glances.push(Glance { is: Is::Stranger, node: Some(node) });
+                return self.classifications.push(Classification { class: ProcessClass::Unrelated, node: Some(node) });
             }
         }
         match stat::read(pid) {
-            Who::Process(mut process) => {
-                let mut is = self.meet(&mut process);
-                if is == Is::Nobody && !self.was_left(&process) {
-                    (process.argv, is) = (Vec::new(), Is::Stranger);
+            PidReading::Process(mut process) => {
+                let mut class = self.classify(&mut process);
+                if class == ProcessClass::Other && !self.was_left(&process) {
+                    (process.argv, class) = (Vec::new(), ProcessClass::Unrelated);
                 }
                 self.facts.processes.push(process);
-                self.glances.push(Glance { is, node });
+                self.classifications.push(Classification { class, node });
             }
-            Who::Kernel => self.kernel.extend(node.map(|node| (pid, node))),
-            Who::Nobody => {}
+            PidReading::KernelThread => self.kernel.extend(node.map(|node| (pid, node))),
+            PidReading::NoProcess => {}
         }
     }
 
     /// Reads the arguments of a process and classifies it.
-    fn meet(&self, process: &mut Process) -> Is {
+    fn classify(&self, process: &mut Process) -> ProcessClass {
         process.argv = match process.state {
             'Z' => proc::arguments(&process.proc_dir()),
             _ => stat::arguments(process.id.pid),
@@ -187,37 +188,37 @@ impl<'a> Look<'a> {
             known => known,
         };
         if known.is_some() {
-            Is::Server
+            ProcessClass::Server
         } else if identify::client_of(&process.comm, &process.argv).is_some() {
-            Is::Host
+            ProcessClass::Host
         } else {
-            Is::Nobody
+            ProcessClass::Other
         }
     }
 
     /// Reads remembered processes of which more must be known. Returns true if there were any.
-    fn read_again(&mut self, wanted: impl Fn(&Look<'a>, &Process) -> bool) -> bool {
-        let both = self.facts.processes.iter().zip(&self.glances).enumerate();
-        let strange = both.filter(|(_, (_, glance))| glance.is == Is::Stranger);
-        let again: Vec<usize> = strange.filter(|(_, (process, _))| wanted(self, process)).map(|(at, _)| at).collect();
+    fn read_again(&mut self, wanted: impl Fn(&Scan<'a>, &Process) -> bool) -> bool {
+        let both = self.facts.processes.iter().zip(&self.classifications).enumerate();
+        let unrelated = both.filter(|(_, (_, classification))| classification.class == ProcessClass::Unrelated);
+        let again: Vec<usize> = unrelated.filter(|(_, (process, _))| wanted(self, process)).map(|(at, _)| at).collect();
         // Go backwards, so that the indices of the others stay valid.
         for &at in again.iter().rev() {
             let pid = self.facts.processes[at].id.pid;
             match stat::read(pid) {
-                Who::Process(mut process) => {
-                    self.glances[at].is = self.meet(&mut process);
+                PidReading::Process(mut process) => {
+                    self.classifications[at].class = self.classify(&mut process);
                     self.facts.processes[at] = process;
                 }
-                Who::Kernel | Who::Nobody => {
+                PidReading::KernelThread | PidReading::NoProcess => {
                     self.facts.processes.remove(at);
-                    self.glances.remove(at);
+                    self.classifications.remove(at);
                 }
             }
         }
         !again.is_empty()
     }
 
-    fn matters(&self, pid: i32) -> bool {
+    fn is_relevant(&self, pid: i32) -> bool {
         self.judged.contains(&pid) || self.around.contains(&pid)
     }
 
@@ -238,12 +239,12 @@ impl<'a> Look<'a> {
         let mut children: HashMap<i32, Vec<i32>> = HashMap::new();
         let mut judged: HashSet<i32> = also.iter().copied().collect();
         let mut around = HashSet::new();
-        for (process, glance) in facts.processes.iter().zip(&self.glances) {
+        for (process, classification) in facts.processes.iter().zip(&self.classifications) {
             let pid = process.id.pid;
             children.entry(process.ppid).or_default().push(pid);
-            if glance.is == Is::Server {
+            if classification.class == ProcessClass::Server {
                 judged.insert(pid);
-            } else if glance.is == Is::Host || self.was_left(process) {
+            } else if classification.class == ProcessClass::Host || self.was_left(process) {
                 around.insert(pid);
             }
         }
@@ -261,7 +262,7 @@ impl<'a> Look<'a> {
     }
 
     /// Reads the standard descriptors and the marks of relevant processes.
-    fn closely(&mut self) {
+    fn read_details(&mut self) {
         let variables: HashSet<&str> = Knowledge::variables().collect();
         for process in &mut self.facts.processes {
             let pid = process.id.pid;
@@ -300,7 +301,7 @@ impl<'a> Look<'a> {
     }
 
     /// Finds the holders of the other ends.
-    fn at_ends(&mut self) {
+    fn find_holders(&mut self) {
         let has_socket = self.judged_channels().any(|channel| matches!(channel.kind, DescriptorKind::Socket { .. }));
         let pairs = if has_socket { unix_diag::pairs().ok() } else { None };
         let mut open: Vec<(usize, [EndQuestion; 2])> = Vec::new();
@@ -320,7 +321,7 @@ impl<'a> Look<'a> {
             EndQuestion::Holders(end) => Some(*end),
             EndQuestion::Known(_) => None,
         });
-        let wanted: HashSet<End> = wanted.collect();
+        let wanted: HashSet<SearchedEnd> = wanted.collect();
         let mut search = HolderSearch::new(self.proc, wanted.into_iter(), &self.judged);
         let seen = |process: &Process| Candidate { id: process.id, state: process.state };
         let near = self.facts.processes.iter().filter(|process| self.around.contains(&process.id.pid));
@@ -350,7 +351,7 @@ impl<'a> Look<'a> {
 /// The known state of an end, or the end whose holders must be searched.
 enum EndQuestion {
     Known(OtherEnd),
-    Holders(End),
+    Holders(SearchedEnd),
 }
 
 impl EndQuestion {
@@ -372,7 +373,7 @@ fn ask(dir: &str, kind: DescriptorKind, pipe: Pipe, pairs: Option<&HashMap<u64, 
         },
         DescriptorKind::Socket { inode } => match pairs.and_then(|pairs| pairs.get(&inode)) {
             Some(0) => EndQuestion::Known(OtherEnd::Gone),
-            Some(peer) => EndQuestion::Holders(End::Socket(*peer)),
+            Some(peer) => EndQuestion::Holders(SearchedEnd::Socket(*peer)),
             None => EndQuestion::Known(OtherEnd::NotVisible(UnreadReason::NoSocketAnswer)),
         },
         DescriptorKind::Unread => EndQuestion::Known(OtherEnd::NotVisible(UnreadReason::NotPermitted)),

@@ -96,7 +96,7 @@ impl Malformed {
 
 /// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EnvelopeKind {
     /// It has a method and an id, and expects an answer.
     Request,
     /// It has a method and no id.
@@ -109,7 +109,7 @@ pub enum Kind {
 #[derive(Clone, Debug)]
 pub struct Envelope<'a> {
     /// Its kind.
-    pub kind: Kind,
+    pub kind: EnvelopeKind,
     /// As written: a string or a number for requests, `None` for notifications, anything for responses (`null` in
     /// errors that answer no request in particular).
     pub id: Option<&'a RawValue>,
@@ -137,7 +137,7 @@ impl<'a> Envelope<'a> {
             if result.is_none() && error.is_none() {
                 return Err(Malformed::NotAMessage("no method, no result and no error"));
             }
-            return Ok(Self { kind: Kind::Response, id, method: None, params, result, error });
+            return Ok(Self { kind: EnvelopeKind::Response, id, method: None, params, result, error });
         };
         let Some(method) = object::string(method) else {
             return Err(Malformed::NotAMessage("`method` is not a string"));
@@ -146,7 +146,7 @@ impl<'a> Envelope<'a> {
         if id.is_some_and(|id| !is_id(id)) {
             return Err(Malformed::NotAMessage("`id` is neither a string nor a number"));
         }
-        let kind = if id.is_some() { Kind::Request } else { Kind::Notification };
+        let kind = if id.is_some() { EnvelopeKind::Request } else { EnvelopeKind::Notification };
         Ok(Self { kind, id, method: Some(method), params, result, error })
     }
 
@@ -164,8 +164,10 @@ impl<'a> Envelope<'a> {
     /// that it names.
     pub fn progress_token(&self) -> Option<&'a RawValue> {
         match (self.kind, self.method.as_deref()) {
-            (Kind::Request, _) => self.meta().progress_token,
-            (Kind::Notification, Some("notifications/progress")) => object::field(self.params?, "progressToken"),
+            (EnvelopeKind::Request, _) => self.meta().progress_token,
+            (EnvelopeKind::Notification, Some("notifications/progress")) => {
+                object::field(self.params?, "progressToken")
+            }
             _ => None,
         }
     }
@@ -181,8 +183,8 @@ impl<'a> Envelope<'a> {
     /// The subscription that the message belongs to, by `_meta` of the parameters or of the result.
     pub fn subscription(&self) -> Option<&'a RawValue> {
         match self.kind {
-            Kind::Response => object::field(object::field(self.result?, "_meta")?, SUBSCRIPTION_KEY),
-            Kind::Request | Kind::Notification => self.meta().subscription,
+            EnvelopeKind::Response => object::field(object::field(self.result?, "_meta")?, SUBSCRIPTION_KEY),
+            EnvelopeKind::Request | EnvelopeKind::Notification => self.meta().subscription,
         }
     }
 
@@ -324,7 +326,7 @@ fn is_id(value: &RawValue) -> bool {
 
 fn read_batch(text: &str) -> Result<Vec<Envelope<'_>>, Malformed> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let envelopes = reader.deserialize_seq(Batch).map_err(Malformed::Json)?;
+    let envelopes = reader.deserialize_seq(BatchVisitor).map_err(Malformed::Json)?;
     reader.end().map_err(Malformed::Json)?;
     let envelopes = envelopes?;
     if envelopes.is_empty() { Err(Malformed::EmptyBatch) } else { Ok(envelopes) }
@@ -332,9 +334,9 @@ fn read_batch(text: &str) -> Result<Vec<Envelope<'_>>, Malformed> {
 
 /// Reads the elements of a batch one by one: collecting them as JSON first would take several times the memory of the
 /// body.
-struct Batch;
+struct BatchVisitor;
 
-impl<'de> Visitor<'de> for Batch {
+impl<'de> Visitor<'de> for BatchVisitor {
     type Value = Result<Vec<Envelope<'de>>, Malformed>;
 
     fn expecting(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -26,7 +26,7 @@ pub struct Lines {
     skipped: Option<usize>,
     limit: usize,
     /// The largest capacity that the buffer had; shows whether it grew.
-    grown: usize,
+    largest_capacity: usize,
 }
 
 /// A line.
@@ -44,20 +44,20 @@ pub enum Line {
 impl Lines {
     /// Splits into lines of up to `limit` bytes before the `\n`.
     pub fn new(limit: usize) -> Lines {
-        Lines { buffer: BytesMut::new(), scanned: 0, skipped: None, limit, grown: 0 }
+        Lines { buffer: BytesMut::new(), scanned: 0, skipped: None, limit, largest_capacity: 0 }
     }
 
     /// Adds received bytes.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
-        self.grown = self.grown.max(self.buffer.capacity());
+        self.largest_capacity = self.largest_capacity.max(self.buffer.capacity());
     }
 
     /// The buffer, with room for a read, to read into without a copy: bytes appended there count as pushed. The caller
     /// must not change the bytes that are already in it.
     pub fn buffer(&mut self) -> &mut BytesMut {
         self.buffer.reserve(READ);
-        self.grown = self.grown.max(self.buffer.capacity());
+        self.largest_capacity = self.largest_capacity.max(self.buffer.capacity());
         &mut self.buffer
     }
 
@@ -123,9 +123,9 @@ impl Lines {
     }
 
     fn give_back(&mut self) {
-        if self.buffer.is_empty() && self.grown > KEPT {
+        if self.buffer.is_empty() && self.largest_capacity > KEPT {
             self.buffer = BytesMut::new();
-            self.grown = 0;
+            self.largest_capacity = 0;
         }
     }
 }

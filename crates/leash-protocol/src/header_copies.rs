@@ -11,7 +11,7 @@ use hyper::HeaderMap;
 use hyper::header::{HeaderName, HeaderValue};
 use serde_json::{Number, Value};
 
-use crate::envelope::{Envelope, Kind, Message};
+use crate::envelope::{Envelope, EnvelopeKind, Message};
 use crate::headers::{self, METHOD, NAME, PARAM_PREFIX, PROTOCOL_VERSION};
 
 /// Most tools whose arguments are repeated as headers: far more than any server has.
@@ -58,7 +58,7 @@ impl HeaderCopies {
         let mut useless = 0;
         for tool in result["tools"].as_array().into_iter().flatten() {
             let Some(name) = tool["name"].as_str() else { continue };
-            let mut found = Found::default();
+            let mut found = Annotations::default();
             found.walk(&tool["inputSchema"], &mut Vec::new());
             useless += found.useless;
             let tool = if found.useless > 0 { Tool::Invalid } else { Tool::Repeats(found.copies) };
@@ -81,8 +81,8 @@ impl HeaderCopies {
         (*known == Tool::Invalid).then(|| tool.into_owned())
     }
 
-    /// Adds the headers of a modern message. `spoken` is the version for a message that names none itself.
-    pub fn headers(&self, message: &Envelope<'_>, spoken: Option<&str>, headers: &mut HeaderMap) {
+    /// Adds the headers of a modern message. `default_version` is the version for a message that names none itself.
+    pub fn headers(&self, message: &Envelope<'_>, default_version: Option<&str>, headers: &mut HeaderMap) {
         let version = message.meta().protocol_version;
         let mut insert = |name: HeaderName, value: &str| {
             // A value that is not valid in a header is left out. The upstream then reports the missing header.
@@ -90,7 +90,7 @@ impl HeaderCopies {
                 headers.insert(name, value);
             }
         };
-        if let Some(version) = version.as_deref().or(spoken) {
+        if let Some(version) = version.as_deref().or(default_version) {
             insert(PROTOCOL_VERSION, version);
         }
         if let Some(method) = message.method.as_deref() {
@@ -106,7 +106,7 @@ impl HeaderCopies {
         }
     }
 
-    /// Whether the headers of a call say what its arguments do. The error is the message for
+    /// Checks that the headers of a call agree with its arguments. The error is the message for
     /// [`HEADER_MISMATCH`](crate::envelope::codes::HEADER_MISMATCH). A tool that was not listed has nothing to repeat.
     pub fn check(&self, message: &Envelope<'_>, headers: &HeaderMap) -> Result<(), String> {
         for (HeaderCopy { header, .. }, argument) in self.arguments(message) {
@@ -114,8 +114,8 @@ impl HeaderCopies {
                 (None, None) => {}
                 (Some(_), None) => return Err(format!("`{header}` repeats an argument that the call does not have")),
                 (None, Some(_)) => return Err(headers::missing(header)),
-                (Some(said), Some(meant)) if said == meant || (argument.is_number() && is_number(&said, &meant)) => {}
-                (Some(said), Some(meant)) => return Err(headers::mismatch(header, &said, &meant)),
+                (Some(copy), Some(text)) if copy == text || (argument.is_number() && is_number(&copy, &text)) => {}
+                (Some(copy), Some(text)) => return Err(headers::mismatch(header, &copy, &text)),
             }
         }
         Ok(())
@@ -134,7 +134,7 @@ impl HeaderCopies {
 
     /// Returns the tool of a call, if the tool has annotations.
     fn called<'m>(&self, message: &Envelope<'m>) -> Option<(Cow<'m, str>, &Tool)> {
-        let is_call = message.kind == Kind::Request && message.method.as_deref() == Some("tools/call");
+        let is_call = message.kind == EnvelopeKind::Request && message.method.as_deref() == Some("tools/call");
         // Most servers have no annotated tools. Then the message is not parsed.
         let name = if is_call && !self.tools.is_empty() { message.target() } else { None }?;
         let tool = self.tools.get(&*name)?;
@@ -144,12 +144,12 @@ impl HeaderCopies {
 
 /// The annotations in a schema.
 #[derive(Default)]
-struct Found {
+struct Annotations {
     copies: Vec<HeaderCopy>,
     useless: usize,
 }
 
-impl Found {
+impl Annotations {
     /// Collects the annotations. Only an argument that is reached through `properties` alone has one fixed place in
     /// every call.
     fn walk(&mut self, schema: &Value, path: &mut Vec<String>) {
@@ -193,8 +193,8 @@ fn as_text(value: &Value) -> Option<String> {
 }
 
 /// True if a header's text is the same number, written in any form.
-fn is_number(said: &str, meant: &str) -> bool {
-    said.parse::<Number>().ok().and_then(|number| as_text(&Value::Number(number))).as_deref() == Some(meant)
+fn is_number(header: &str, argument: &str) -> bool {
+    header.parse::<Number>().ok().and_then(|number| as_text(&Value::Number(number))).as_deref() == Some(argument)
 }
 
 #[cfg(test)]

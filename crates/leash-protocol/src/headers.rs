@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD as BASE64;
 use hyper::HeaderMap;
 use hyper::header::{self, HeaderName, HeaderValue};
 
-use super::envelope::{Envelope, Kind};
+use super::envelope::{Envelope, EnvelopeKind};
 
 /// Legacy: the session id.
 pub const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -100,7 +100,7 @@ pub fn check_modern(headers: &HeaderMap, envelope: &Envelope<'_>) -> Result<(), 
     let Some(method) = envelope.method.as_deref() else {
         return Ok(());
     };
-    let required = envelope.kind == Kind::Request;
+    let required = envelope.kind == EnvelopeKind::Request;
     let version = envelope.meta().protocol_version;
     match (single(headers, &PROTOCOL_VERSION)?, version) {
         (None, _) if required => return Err(missing(&PROTOCOL_VERSION)),

@@ -16,7 +16,7 @@ pub(super) fn fields<'a, const N: usize>(
     names: &[&'static str; N],
 ) -> Result<Fields<'a, N>, serde_json::Error> {
     let mut reader = serde_json::Deserializer::from_str(text);
-    let found = reader.deserialize_map(Wanted { names })?;
+    let found = reader.deserialize_map(FieldVisitor { names })?;
     reader.end()?;
     Ok(found)
 }
@@ -24,7 +24,7 @@ pub(super) fn fields<'a, const N: usize>(
 /// One field of an object; also `None` if `object` is not an object.
 pub(super) fn field<'a>(object: &'a RawValue, name: &str) -> Option<&'a RawValue> {
     let mut reader = serde_json::Deserializer::from_str(object.get());
-    let [found] = reader.deserialize_map(Wanted { names: &[name] }).ok()?;
+    let [found] = reader.deserialize_map(FieldVisitor { names: &[name] }).ok()?;
     found
 }
 
@@ -35,7 +35,7 @@ pub(super) fn string(value: &RawValue) -> Option<Cow<'_, str>> {
     if !inner.contains('\\') {
         return Some(Cow::Borrowed(inner));
     }
-    let bytes = serde_json::Deserializer::from_str(value.get()).deserialize_bytes(Unescaped).ok()?;
+    let bytes = serde_json::Deserializer::from_str(value.get()).deserialize_bytes(StringVisitor).ok()?;
     Some(Cow::Owned(match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(wide) => String::from_utf8_lossy(wide.as_bytes()).into_owned(),
@@ -47,18 +47,18 @@ pub(super) fn is_object(value: &RawValue) -> bool {
     value.get().starts_with('{')
 }
 
-struct Wanted<'n, const N: usize> {
+struct FieldVisitor<'n, const N: usize> {
     names: &'n [&'n str; N],
 }
 
-impl<const N: usize> Wanted<'_, N> {
+impl<const N: usize> FieldVisitor<'_, N> {
     fn place(&self, key: &RawValue) -> Option<usize> {
         let key = string(key)?;
         self.names.iter().position(|name| *name == key)
     }
 }
 
-impl<'de, const N: usize> Visitor<'de> for Wanted<'_, N> {
+impl<'de, const N: usize> Visitor<'de> for FieldVisitor<'_, N> {
     type Value = Fields<'de, N>;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -80,9 +80,9 @@ impl<'de, const N: usize> Visitor<'de> for Wanted<'_, N> {
     }
 }
 
-struct Unescaped;
+struct StringVisitor;
 
-impl Visitor<'_> for Unescaped {
+impl Visitor<'_> for StringVisitor {
     type Value = Vec<u8>;
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -16,7 +16,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The ending of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
+enum LineEnding {
     Lf,
     Cr,
     CrLf,
@@ -37,7 +37,7 @@ pub struct Splitter {
     /// True if the line at `scanned` has no bytes before that index.
     blank: bool,
     /// The ending of the last line.
-    ending: Option<Ending>,
+    ending: Option<LineEnding>,
     /// True if the next byte may be the LF of a CR that already ended an event.
     owed_lf: bool,
     /// True until the first bytes were scanned: a byte order mark may come.
@@ -124,7 +124,7 @@ impl Splitter {
             self.scanned = at;
             let ending = self.ending_at(at, at_end)?;
             let is_end = self.blank;
-            self.scanned = at + if ending == Ending::CrLf { 2 } else { 1 };
+            self.scanned = at + if ending == LineEnding::CrLf { 2 } else { 1 };
             self.ending = Some(ending);
             self.blank = true;
             if is_end {
@@ -134,18 +134,18 @@ impl Splitter {
     }
 
     /// The kind of the line ending at `at`; `None` if that depends on a byte that has not come yet.
-    fn ending_at(&mut self, at: usize, at_end: bool) -> Option<Ending> {
+    fn ending_at(&mut self, at: usize, at_end: bool) -> Option<LineEnding> {
         if self.buffer[at] == b'\n' {
-            return Some(Ending::Lf);
+            return Some(LineEnding::Lf);
         }
-        if self.blank && matches!(self.ending, Some(Ending::Cr | Ending::Lf)) {
+        if self.blank && matches!(self.ending, Some(LineEnding::Cr | LineEnding::Lf)) {
             self.owed_lf = true;
-            return Some(Ending::Cr);
+            return Some(LineEnding::Cr);
         }
         match self.buffer.get(at + 1) {
-            Some(b'\n') => Some(Ending::CrLf),
-            Some(_) => Some(Ending::Cr),
-            None => at_end.then_some(Ending::Cr),
+            Some(b'\n') => Some(LineEnding::CrLf),
+            Some(_) => Some(LineEnding::Cr),
+            None => at_end.then_some(LineEnding::Cr),
         }
     }
 

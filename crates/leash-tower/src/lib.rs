@@ -40,15 +40,15 @@ mod answer;
 mod entry;
 mod guardable;
 mod opening;
-mod policy;
+mod options;
 mod registry;
 mod release;
 mod request_body;
+mod request_template;
 mod response_body;
 mod service;
 mod sessions;
 mod sweeper;
-mod ticket;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,9 +62,9 @@ pub use service::SessionGuard;
 pub use sessions::{GuardedSession, GuardedSessions};
 
 use entry::Shared;
-use leash_model::client_session::Terms;
+use leash_model::client_session::SessionTimes;
 use leash_model::limits;
-use policy::Policy;
+use options::GuardOptions;
 
 /// A layer that ends the sessions of a server that speaks Streamable HTTP. Its clones, and the services made by them,
 /// share their sessions. Set all options first: each setter returns a new guard without sessions.
@@ -82,59 +82,59 @@ impl Default for SessionGuardLayer {
 impl SessionGuardLayer {
     /// A guard with the defaults of `leash serve`: an idle timeout of 30 minutes, no maximum age, 10,000 sessions.
     pub fn new() -> SessionGuardLayer {
-        let terms = Terms {
+        let times = SessionTimes {
             idle: Some(limits::IDLE),
             max_age: None,
             // The guard knows no client processes, so no session lingers after one.
             linger: Duration::ZERO,
             init_timeout: limits::INIT_TIMEOUT,
         };
-        SessionGuardLayer::of(Policy { terms, max_sessions: limits::MAX_SESSIONS, on_end: None })
+        SessionGuardLayer::of(GuardOptions { times, max_sessions: limits::MAX_SESSIONS, on_end: None })
     }
 
-    fn of(policy: Policy) -> SessionGuardLayer {
-        SessionGuardLayer { shared: Arc::new(Shared::new(policy)) }
+    fn of(options: GuardOptions) -> SessionGuardLayer {
+        SessionGuardLayer { shared: Arc::new(Shared::new(options)) }
     }
 
     /// A new guard with other options. It has no sessions: those stay with the guard that opened them.
-    fn change(self, change: impl FnOnce(&mut Policy)) -> SessionGuardLayer {
-        let mut policy = self.shared.policy.clone();
-        change(&mut policy);
-        SessionGuardLayer::of(policy)
+    fn change(self, change: impl FnOnce(&mut GuardOptions)) -> SessionGuardLayer {
+        let mut options = self.shared.options.clone();
+        change(&mut options);
+        SessionGuardLayer::of(options)
     }
 
     /// The time from the end of the last request to the end of the session; `None` means no idle timeout.
     #[must_use]
     pub fn idle(self, idle: impl Into<Option<Duration>>) -> SessionGuardLayer {
         let idle = idle.into();
-        self.change(|policy| policy.terms.idle = idle)
+        self.change(|options| options.times.idle = idle)
     }
 
     /// The longest time that a session may live, even with calls in flight.
     #[must_use]
     pub fn max_age(self, age: impl Into<Option<Duration>>) -> SessionGuardLayer {
         let age = age.into();
-        self.change(|policy| policy.terms.max_age = age)
+        self.change(|options| options.times.max_age = age)
     }
 
     /// The time that the service may take to answer `initialize`. After it the client gets 504, and a late session is
     /// ended at once.
     #[must_use]
     pub fn init_timeout(self, time: Duration) -> SessionGuardLayer {
-        self.change(|policy| policy.terms.init_timeout = time)
+        self.change(|options| options.times.init_timeout = time)
     }
 
     /// The limit of sessions, including those that are opening or ending. A request without a session counts until it
     /// is answered, because it may be an `initialize`.
     #[must_use]
     pub fn max_sessions(self, most: usize) -> SessionGuardLayer {
-        self.change(|policy| policy.max_sessions = most)
+        self.change(|options| options.max_sessions = most)
     }
 
     /// A function for every end, for logs and metrics. It is called when the session is gone, and must not block.
     #[must_use]
     pub fn on_end(self, tell: impl Fn(&Ended) + Send + Sync + 'static) -> SessionGuardLayer {
-        self.change(|policy| policy.on_end = Some(Arc::new(tell)))
+        self.change(|options| options.on_end = Some(Arc::new(tell)))
     }
 
     /// A handle that lists and ends the sessions of this guard.

@@ -7,12 +7,12 @@ use hyper::body::Body;
 use hyper::{Request, Response};
 use tokio::sync::oneshot;
 
-use super::entry::{Entry, Flight, Opened, Shared};
+use super::entry::{OpenResult, SessionEntry, SessionUse, Shared};
 use super::guardable::Guardable;
-use super::registry::Refusal;
+use super::registry::SessionRefusal;
 use super::request_body::RequestBody;
+use super::request_template::RequestTemplate;
 use super::response_body::{Guarded, GuardedBody};
-use super::ticket::Ticket;
 use super::{answer, release, sweeper};
 use leash_model::receipt::Reason;
 use leash_protocol::headers::SESSION_ID;
@@ -25,19 +25,19 @@ where
     B: Send + 'static,
     R: Body<Data = Bytes> + Send + 'static,
 {
-    let entry = match Entry::admit(shared, Ticket::of(&request), release::by(inner.clone())) {
+    let entry = match SessionEntry::admit(shared, RequestTemplate::of(&request), release::by(inner.clone())) {
         Ok(entry) => entry,
         Err(refusal) => return Ok(refused(&refusal)),
     };
-    sweeper::keep_running(shared);
+    sweeper::ensure_running(shared);
     let (tell, mut told) = oneshot::channel();
-    let attempt = Attempt { entry: Arc::clone(&entry), shared: Arc::clone(shared), settled: false };
+    let attempt = OpeningAttempt { entry: Arc::clone(&entry), shared: Arc::clone(shared), settled: false };
     // The request is in flight from now on. Even if the entry has ended already, the guard sees the answer.
-    let flight = entry.begin(false);
+    let session_use = entry.begin(false);
     shared.tasks.spawn(async move {
         let answer = inner.call(request.map(RequestBody::client)).await;
         // The client may have disconnected; then the delivery is dropped.
-        if let Some(delivery) = attempt.settle(answer, flight).await {
+        if let Some(delivery) = attempt.settle(answer, session_use).await {
             let _ = tell.send(delivery);
         }
     });
@@ -58,42 +58,46 @@ where
 
 /// Serves a request that needs no session, and that ends with its connection. If the service opens a session all the
 /// same, the guard takes it.
-pub(super) async fn beside<S, B, R>(shared: &Arc<Shared>, mut inner: S, request: Request<B>) -> Guarded<R, S::Error>
+pub(super) async fn serve_without_session<S, B, R>(
+    shared: &Arc<Shared>,
+    mut inner: S,
+    request: Request<B>,
+) -> Guarded<R, S::Error>
 where
     S: Guardable<B, R>,
     B: Send + 'static,
     R: Body<Data = Bytes> + Send + 'static,
 {
-    let (ticket, service) = (Ticket::of(&request), inner.clone());
+    let (template, service) = (RequestTemplate::of(&request), inner.clone());
     let answer = inner.call(request.map(RequestBody::client)).await?;
     let Some(token) = token_of(&answer) else {
         return Ok(answer.map(|body| GuardedBody::of(body, None)));
     };
-    if shared.known(&token).is_some() {
+    if shared.find(&token).is_some() {
         return Ok(answer.map(|body| GuardedBody::of(body, None)));
     }
-    match Entry::admit(shared, ticket.clone(), release::by(service.clone())) {
+    match SessionEntry::admit(shared, template.clone(), release::by(service.clone())) {
         Ok(entry) => {
-            sweeper::keep_running(shared);
-            let attempt = Attempt { entry: Arc::clone(&entry), shared: Arc::clone(shared), settled: false };
-            let flight = entry.begin(false);
-            match attempt.settle(Ok(answer), flight).await {
+            sweeper::ensure_running(shared);
+            let attempt = OpeningAttempt { entry: Arc::clone(&entry), shared: Arc::clone(shared), settled: false };
+            let session_use = entry.begin(false);
+            match attempt.settle(Ok(answer), session_use).await {
                 Some(delivery) => delivery.take(),
                 None => Ok(answer::no_session()),
             }
         }
         Err(refusal) => {
             // The limit of sessions is reached, so the session must not stay open.
-            let _ = release::by(service)(ticket, token).await;
+            let _ = release::by(service)(template, token).await;
             Ok(refused(&refusal))
         }
     }
 }
 
-fn refused<R>(refusal: &Refusal) -> Response<GuardedBody<R>> {
+fn refused<R>(refusal: &SessionRefusal) -> Response<GuardedBody<R>> {
     answer::unavailable(match refusal {
-        Refusal::Full => "Too many sessions",
-        Refusal::Closed => "The server is ending",
+        SessionRefusal::Full => "Too many sessions",
+        SessionRefusal::Closed => "The server is ending",
     })
 }
 
@@ -104,15 +108,19 @@ fn token_of<R>(answer: &Response<R>) -> Option<String> {
 }
 
 /// A session that may be opened. Dropped before it is settled, it discards the entry.
-struct Attempt {
-    entry: Arc<Entry>,
+struct OpeningAttempt {
+    entry: Arc<SessionEntry>,
     shared: Arc<Shared>,
     settled: bool,
 }
 
-impl Attempt {
+impl OpeningAttempt {
     /// Evaluates the service's answer. Returns `None` if the session ended before it was opened.
-    async fn settle<R, E>(mut self, answer: Result<Response<R>, E>, flight: Option<Flight>) -> Option<Delivery<R, E>> {
+    async fn settle<R, E>(
+        mut self,
+        answer: Result<Response<R>, E>,
+        session_use: Option<SessionUse>,
+    ) -> Option<Delivery<R, E>> {
         let answer = match answer {
             Ok(answer) => answer,
             Err(error) => return Some(Delivery::of(Err(error))),
@@ -121,27 +129,27 @@ impl Attempt {
             return Some(Delivery::of(Ok(answer.map(|body| GuardedBody::of(body, None)))));
         };
         match self.entry.opened(&self.shared, &token) {
-            Opened::Live => {
+            OpenResult::Live => {
                 self.settled = true;
-                let mut delivery = Delivery::of(Ok(answer.map(|body| GuardedBody::of(body, flight))));
+                let mut delivery = Delivery::of(Ok(answer.map(|body| GuardedBody::of(body, session_use))));
                 delivery.opened = Some(Arc::clone(&self.entry));
                 Some(delivery)
             }
-            Opened::Known(known) => {
-                let flight = known.begin(false);
-                Some(Delivery::of(Ok(answer.map(|body| GuardedBody::of(body, flight)))))
+            OpenResult::Existing(existing) => {
+                let session_use = existing.begin(false);
+                Some(Delivery::of(Ok(answer.map(|body| GuardedBody::of(body, session_use)))))
             }
-            Opened::Late(reason) => {
+            OpenResult::Late(reason) => {
                 self.settled = true;
                 drop(answer);
-                Arc::clone(&self.entry).let_go(Arc::clone(&self.shared), reason).await;
+                Arc::clone(&self.entry).delete(Arc::clone(&self.shared), reason).await;
                 None
             }
         }
     }
 }
 
-impl Drop for Attempt {
+impl Drop for OpeningAttempt {
     fn drop(&mut self) {
         if !self.settled {
             self.entry.discard(&self.shared);
@@ -152,7 +160,7 @@ impl Drop for Attempt {
 /// An answer on its way to the client. Dropped before the client takes it, it ends the session.
 struct Delivery<R, E> {
     answer: Option<Result<Response<GuardedBody<R>>, E>>,
-    opened: Option<Arc<Entry>>,
+    opened: Option<Arc<SessionEntry>>,
 }
 
 impl<R, E> Delivery<R, E> {

@@ -9,21 +9,21 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::policy::Policy;
+use super::options::GuardOptions;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 
 /// The shared state. Code that needs two locks takes the lock of the session first.
 pub(super) struct Registry<E> {
-    pub(super) policy: Policy,
+    pub(super) options: GuardOptions,
     pub(super) tasks: TaskTracker,
-    table: Mutex<Table<E>>,
+    table: Mutex<SessionTable<E>>,
     /// Wakes the sweeper. The sweeper holds its own reference to it, so that it does not keep the whole state alive.
-    pub(super) bell: Arc<Notify>,
+    pub(super) wake: Arc<Notify>,
 }
 
-struct Table<E> {
+struct SessionTable<E> {
     numbers: u64,
     /// All sessions that count towards the limit: opening, live or ending.
     entries: HashMap<u64, Arc<E>>,
@@ -37,7 +37,7 @@ struct Table<E> {
 }
 
 /// The reason that a session is refused.
-pub(super) enum Refusal {
+pub(super) enum SessionRefusal {
     /// The limit of sessions is reached.
     Full,
     /// The server is shutting down.
@@ -51,8 +51,8 @@ impl<E> std::fmt::Debug for Registry<E> {
 }
 
 impl<E> Registry<E> {
-    pub(super) fn new(policy: Policy) -> Registry<E> {
-        let table = Table {
+    pub(super) fn new(options: GuardOptions) -> Registry<E> {
+        let table = SessionTable {
             numbers: 0,
             entries: HashMap::new(),
             tokens: HashMap::new(),
@@ -61,21 +61,21 @@ impl<E> Registry<E> {
             sweeps: false,
             closed: false,
         };
-        Registry { policy, tasks: TaskTracker::new(), table: Mutex::new(table), bell: Arc::default() }
+        Registry { options, tasks: TaskTracker::new(), table: Mutex::new(table), wake: Arc::default() }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table<E>> {
+    fn table(&self) -> MutexGuard<'_, SessionTable<E>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Adds an entry for a session that may begin, if the limit allows it. `begin` makes it from its number.
-    pub(super) fn admit(&self, begin: impl FnOnce(u64) -> E) -> Result<Arc<E>, Refusal> {
+    pub(super) fn admit(&self, begin: impl FnOnce(u64) -> E) -> Result<Arc<E>, SessionRefusal> {
         let mut table = self.table();
         if table.closed {
-            return Err(Refusal::Closed);
+            return Err(SessionRefusal::Closed);
         }
-        if table.entries.len() >= self.policy.max_sessions {
-            return Err(Refusal::Full);
+        if table.entries.len() >= self.options.max_sessions {
+            return Err(SessionRefusal::Full);
         }
         table.numbers += 1;
         let (number, entry) = (table.numbers, Arc::new(begin(table.numbers)));
@@ -89,7 +89,7 @@ impl<E> Registry<E> {
     }
 
     /// The session that a client names.
-    pub(super) fn known(&self, token: &str) -> Option<Arc<E>> {
+    pub(super) fn find(&self, token: &str) -> Option<Arc<E>> {
         self.table().tokens.get(token).cloned()
     }
 
@@ -101,7 +101,7 @@ impl<E> Registry<E> {
     /// Makes the session known by this token. If another session has the token, returns that one instead.
     pub(super) fn name(&self, entry: &Arc<E>, token: Arc<str>) -> Option<Arc<E>> {
         match self.table().tokens.entry(token) {
-            Entries::Occupied(known) => Some(Arc::clone(known.get())),
+            Entries::Occupied(entry) => Some(Arc::clone(entry.get())),
             Entries::Vacant(free) => {
                 free.insert(Arc::clone(entry));
                 None
@@ -120,7 +120,7 @@ impl<E> Registry<E> {
         table.tokens.remove(token);
         table.retired.push((Arc::clone(entry), reason));
         drop(table);
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 
     /// Removes a session that is over.
@@ -134,7 +134,7 @@ impl<E> Registry<E> {
         drop(table);
         if last {
             // The sweeper has nothing left to do; this wakes it so that it ends.
-            self.bell.notify_one();
+            self.wake.notify_one();
         }
     }
 
@@ -148,7 +148,7 @@ impl<E> Registry<E> {
         let first = table.timers.first_key_value().is_some_and(|(key, _)| *key == (at, number));
         drop(table);
         if first {
-            self.bell.notify_one();
+            self.wake.notify_one();
         }
     }
 
@@ -185,6 +185,6 @@ impl<E> Registry<E> {
 
 impl<E> Drop for Registry<E> {
     fn drop(&mut self) {
-        self.bell.notify_one();
+        self.wake.notify_one();
     }
 }

@@ -12,8 +12,8 @@ use tower_service::Service;
 
 use super::guardable::Guardable;
 use super::request_body::RequestBody;
-use super::ticket::Ticket;
-use leash_model::delete::{Verdict, judge, meaning, needs_body};
+use super::request_template::RequestTemplate;
+use leash_model::delete::{DeleteDecision, judge, meaning, needs_body};
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Reason};
 
@@ -43,17 +43,17 @@ impl Ended {
 
 /// The result of a DELETE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Deleted {
+pub(super) struct DeleteOutcome {
     pub(super) how: DeleteHow,
     pub(super) status: Option<StatusCode>,
     pub(super) tries: u32,
 }
 
 /// A running DELETE.
-pub(super) type Deleting = Pin<Box<dyn Future<Output = Deleted> + Send>>;
+pub(super) type Deleting = Pin<Box<dyn Future<Output = DeleteOutcome> + Send>>;
 
 /// Ends a session in the service that opened it, whatever the type of that service.
-pub(super) type Release = Box<dyn Fn(Ticket, String) -> Deleting + Send + Sync>;
+pub(super) type Release = Box<dyn Fn(RequestTemplate, String) -> Deleting + Send + Sync>;
 
 /// The release function for the sessions of this service.
 pub(super) fn by<S, B, R>(service: S) -> Release
@@ -64,13 +64,13 @@ where
 {
     // A service need not be `Sync`, so a lock is held while it is cloned.
     let service = Mutex::new(service);
-    Box::new(move |ticket, token| {
+    Box::new(move |template, token| {
         let service = service.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        Box::pin(delete::<S, B, R>(service, ticket, token))
+        Box::pin(delete::<S, B, R>(service, template, token))
     })
 }
 
-async fn delete<S, B, R>(service: S, ticket: Ticket, token: String) -> Deleted
+async fn delete<S, B, R>(service: S, template: RequestTemplate, token: String) -> DeleteOutcome
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>> + Clone,
     R: Body<Data = Bytes>,
@@ -82,7 +82,7 @@ where
         let mut service = service.clone();
         let sent = async {
             poll_fn(|cx| service.poll_ready(cx)).await?;
-            let answer = service.call(ticket.delete(&token)).await?;
+            let answer = service.call(template.delete(&token)).await?;
             let status = answer.status();
             let body = if needs_body(status.as_u16()) { read(answer.into_body()).await } else { Vec::new() };
             Ok::<_, S::Error>((Some(status), body))
@@ -92,8 +92,8 @@ where
             Ok(Err(_)) | Err(_) => (None, Vec::new()),
         };
         match judge(status.map(|status| status.as_u16()), &body, number) {
-            Verdict::Settled(how) => return Deleted { how, status, tries: number },
-            Verdict::Again(wait) => tokio::time::sleep_until(tokio::time::Instant::now() + wait).await,
+            DeleteDecision::Settled(how) => return DeleteOutcome { how, status, tries: number },
+            DeleteDecision::Again(wait) => tokio::time::sleep_until(tokio::time::Instant::now() + wait).await,
         }
     }
 }

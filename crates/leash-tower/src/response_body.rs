@@ -8,7 +8,7 @@ use hyper::Response;
 use hyper::body::{Body, Frame, SizeHint};
 use pin_project_lite::pin_project;
 
-use super::entry::Flight;
+use super::entry::SessionUse;
 
 pin_project! {
     /// The body of a response: the service's, byte for byte, or the guard's own. It counts as a use of the session
@@ -18,7 +18,7 @@ pin_project! {
         #[pin]
         body: Option<B>,
         text: Option<Bytes>,
-        flight: Option<Flight>,
+        session_use: Option<SessionUse>,
     }
 }
 
@@ -26,12 +26,12 @@ pin_project! {
 pub(super) type Guarded<R, E> = Result<Response<GuardedBody<R>>, E>;
 
 impl<B> GuardedBody<B> {
-    pub(super) fn of(body: B, flight: Option<Flight>) -> GuardedBody<B> {
-        GuardedBody { body: Some(body), text: None, flight }
+    pub(super) fn of(body: B, session_use: Option<SessionUse>) -> GuardedBody<B> {
+        GuardedBody { body: Some(body), text: None, session_use }
     }
 
     pub(super) fn text(text: impl Into<Bytes>) -> GuardedBody<B> {
-        GuardedBody { body: None, text: Some(text.into()), flight: None }
+        GuardedBody { body: None, text: Some(text.into()), session_use: None }
     }
 }
 
@@ -47,7 +47,7 @@ impl<B: Body<Data = Bytes>> Body for GuardedBody<B> {
         let polled = body.poll_frame(cx);
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
             // The body has ended, so its use ends now: the caller may keep the body for long before it drops it.
-            *this.flight = None;
+            *this.session_use = None;
         }
         polled
     }

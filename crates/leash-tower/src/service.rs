@@ -9,11 +9,11 @@ use hyper::body::Body;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
 use tower_service::Service;
 
-use super::entry::{Entry, Shared};
+use super::entry::{SessionEntry, Shared};
 use super::guardable::Guardable;
 use super::request_body::RequestBody;
+use super::request_template::RequestTemplate;
 use super::response_body::{Guarded, GuardedBody};
-use super::ticket::Ticket;
 use super::{answer, opening, release};
 use leash_model::receipt::Reason;
 use leash_protocol::era;
@@ -64,17 +64,17 @@ where
 {
     let stands_alone = is_modern(request.method(), request.headers());
     match named_session(request.headers()) {
-        Some(token) => match shared.known(token) {
+        Some(token) => match shared.find(token) {
             // A known session takes precedence over the era that the request claims.
             Some(entry) => in_session(&entry, inner, request).await,
-            None if stands_alone => opening::beside(&shared, inner, request).await,
+            None if stands_alone => opening::serve_without_session(&shared, inner, request).await,
             None => Ok(answer::no_session()),
         },
         None if *request.method() != Method::POST => {
             let answer = inner.call(request.map(RequestBody::client)).await?;
             Ok(answer.map(|body| GuardedBody::of(body, None)))
         }
-        None if stands_alone => opening::beside(&shared, inner, request).await,
+        None if stands_alone => opening::serve_without_session(&shared, inner, request).await,
         None => opening::open(&shared, inner, request).await,
     }
 }
@@ -88,20 +88,20 @@ fn is_modern(method: &Method, headers: &HeaderMap) -> bool {
         && text(METHOD).is_some_and(|method| method != "initialize")
 }
 
-async fn in_session<S, B, R>(entry: &Arc<Entry>, mut inner: S, request: Request<B>) -> Guarded<R, S::Error>
+async fn in_session<S, B, R>(entry: &Arc<SessionEntry>, mut inner: S, request: Request<B>) -> Guarded<R, S::Error>
 where
     S: Service<Request<RequestBody<B>>, Response = Response<R>>,
 {
-    let Some(flight) = entry.begin(*request.method() == Method::GET) else {
+    let Some(session_use) = entry.begin(*request.method() == Method::GET) else {
         return Ok(answer::no_session());
     };
     let deletes = *request.method() == Method::DELETE;
-    let ticket = Ticket::of(&request);
+    let template = RequestTemplate::of(&request);
     // This call is dropped with the client's connection, as without a guard. If it was a DELETE, the guard sends one
     // again when the session is idle.
     let answer = inner.call(request.map(RequestBody::client)).await?;
     // Other paths below this guard may answer for the same id; their answers say nothing about this session.
-    if entry.is_for(&ticket) {
+    if entry.is_for(&template) {
         let status = answer.status();
         match release::gone_by(status).filter(|_| deletes) {
             Some(how) => entry.deleted(how, status),
@@ -109,9 +109,9 @@ where
             None if status == StatusCode::NOT_FOUND => entry.end(Reason::UpstreamForgot),
             // Only a successful request updates the ticket: it keeps the last accepted credentials, not the last tried
             // ones.
-            None if status.is_success() => entry.refresh(ticket),
+            None if status.is_success() => entry.refresh(template),
             None => {}
         }
     }
-    Ok(answer.map(|body| GuardedBody::of(body, Some(flight))))
+    Ok(answer.map(|body| GuardedBody::of(body, Some(session_use))))
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::entry::{Entry, Shared};
+use super::entry::{SessionEntry, Shared};
 use super::release::Ended;
 use super::sweeper;
 use leash_model::clock::Moment;
@@ -39,13 +39,13 @@ impl GuardedSessions {
         let mut entries = self.shared.all();
         entries.sort_by_key(|entry| entry.number);
         let now = Moment::on_runtime();
-        let looks = entries.iter().filter_map(|entry| Some((entry.started_ms, entry.look(&self.shared)?)));
-        looks
-            .map(|(started_ms, look)| GuardedSession {
-                id: look.token.to_string(),
+        let summaries = entries.iter().filter_map(|entry| Some((entry.started_ms, entry.summary(&self.shared)?)));
+        summaries
+            .map(|(started_ms, summary)| GuardedSession {
+                id: summary.token.to_string(),
                 started_ms,
-                in_flight: look.in_flight,
-                ends_in: look.deadline.map(|(at, why)| (at.since(now), why)),
+                in_flight: summary.in_flight,
+                ends_in: summary.deadline.map(|(at, why)| (at.since(now), why)),
             })
             .collect()
     }
@@ -53,7 +53,7 @@ impl GuardedSessions {
     /// Ends a session; returns when the service has deleted it, or when that has failed. `None` if there is no such
     /// session.
     pub async fn end(&self, id: &str) -> Option<Ended> {
-        let entry = self.shared.known(id)?;
+        let entry = self.shared.find(id)?;
         self.end_these(vec![entry], Reason::Requested).await.into_iter().next()
     }
 
@@ -69,8 +69,8 @@ impl GuardedSessions {
         self.end_these(self.shared.all(), Reason::Shutdown).await
     }
 
-    async fn end_these(&self, entries: Vec<Arc<Entry>>, reason: Reason) -> Vec<Ended> {
-        sweeper::keep_running(&self.shared);
+    async fn end_these(&self, entries: Vec<Arc<SessionEntry>>, reason: Reason) -> Vec<Ended> {
+        sweeper::ensure_running(&self.shared);
         for entry in &entries {
             entry.end(reason.clone());
         }

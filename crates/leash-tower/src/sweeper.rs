@@ -9,10 +9,10 @@ use super::entry::Shared;
 use leash_model::clock::Moment;
 
 /// Starts the sweeper if it does not run. Needs a runtime.
-pub(super) fn keep_running(shared: &Arc<Shared>) {
+pub(super) fn ensure_running(shared: &Arc<Shared>) {
     if !shared.set_swept(true) {
         let sweeper = Sweeper { shared: Some(Arc::downgrade(shared)) };
-        shared.tasks.spawn(sweeper.run(Arc::clone(&shared.bell)));
+        shared.tasks.spawn(sweeper.run(Arc::clone(&shared.wake)));
     }
 }
 
@@ -22,7 +22,7 @@ struct Sweeper {
 }
 
 impl Sweeper {
-    async fn run(mut self, bell: Arc<Notify>) {
+    async fn run(mut self, wake: Arc<Notify>) {
         while let Some(shared) = self.shared.as_ref().and_then(Weak::upgrade) {
             let Some(rest) = round(&shared) else {
                 // `round` has already cleared the `sweeps` flag, and another sweeper may have started since: `drop`
@@ -31,8 +31,8 @@ impl Sweeper {
                 return;
             };
             drop(shared);
-            // A session that was retired during the round has notified `bell`, so the sweeper wakes at once.
-            let _ = tokio::time::timeout(rest, bell.notified()).await;
+            // A session that was retired during the round has notified `wake`, so the sweeper wakes at once.
+            let _ = tokio::time::timeout(rest, wake.notified()).await;
         }
     }
 }
@@ -43,7 +43,7 @@ fn round(shared: &Arc<Shared>) -> Option<Duration> {
         entry.fire();
     }
     for (entry, reason) in shared.take_retired() {
-        shared.tasks.spawn(entry.let_go(Arc::clone(shared), reason));
+        shared.tasks.spawn(entry.delete(Arc::clone(shared), reason));
     }
     shared.next_check()
 }

@@ -15,10 +15,10 @@ use leash_model::limits;
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
 /// The blocking threads of this process: started when needed, and ended soon after.
-static POOL: Pool =
-    Pool { state: Mutex::new(State { waiting: VecDeque::new(), threads: 0, idle: 0 }), more: Condvar::new() };
+static POOL: BlockingPool =
+    BlockingPool { state: Mutex::new(State { waiting: VecDeque::new(), threads: 0, idle: 0 }), more: Condvar::new() };
 
-struct Pool {
+struct BlockingPool {
     state: Mutex<State>,
     more: Condvar,
 }
@@ -51,7 +51,7 @@ fn job<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> (Job, on
     (Box::new(move || drop(tell.send(work()))), told)
 }
 
-impl Pool {
+impl BlockingPool {
     /// Gives a job to a thread, or back to the caller.
     fn take(&'static self, job: Job) -> Result<(), Job> {
         let mut state = self.lock();

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 /// The transport of an upstream.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Transport {
+pub enum HttpTransport {
     /// Streamable HTTP, every revision.
     #[default]
     Streamable,
@@ -18,16 +18,16 @@ pub enum Transport {
 
 /// A server elsewhere. Made by [`upstream`], which checks it.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Upstream {
+pub struct UpstreamServer {
     /// How it speaks.
-    pub transport: Transport,
+    pub transport: HttpTransport,
     /// Its endpoint: http or https, with a host, without user name and fragment.
     pub url: Uri,
     /// Headers sent with every request; the values are marked as sensitive.
     pub headers: Vec<(HeaderName, HeaderValue)>,
 }
 
-impl fmt::Debug for Upstream {
+impl fmt::Debug for UpstreamServer {
     /// Does not show the query: users put keys there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let query = if self.url.query().is_some() { "?***" } else { "" };
@@ -65,7 +65,7 @@ const NEEDLESS: [&str; 2] = ["accept", "content-type"];
 
 /// The reason that an upstream is refused. No message contains the address or a value: both may be secret.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum UpstreamError {
+pub enum AddressError {
     /// It is not a valid URL.
     #[error("the url is not valid: {0}")]
     Url(String),
@@ -92,31 +92,35 @@ pub enum UpstreamError {
     Twice(String),
 }
 
-impl UpstreamError {
+impl AddressError {
     /// The hint: how to fix it.
     pub fn hint(&self) -> &'static str {
         match self {
-            UpstreamError::Url(_) => "write it as in `https://example.com/mcp`; percent-encode special characters",
-            UpstreamError::Scheme => "write it as in `https://example.com/mcp`",
-            UpstreamError::UserInfo => {
+            AddressError::Url(_) => "write it as in `https://example.com/mcp`; percent-encode special characters",
+            AddressError::Scheme => "write it as in `https://example.com/mcp`",
+            AddressError::UserInfo => {
                 "send them as a header: `\"headers\": {\"Authorization\": \"Basic ${CREDENTIALS}\"}`"
             }
-            UpstreamError::Fragment => "remove the `#` and what follows; write `%23` if it is part of the path",
-            UpstreamError::HeaderName(_) => "a name has letters, digits and `-`, as in `X-Api-Key`",
-            UpstreamError::HeaderValue(_) => "use plain ASCII; a variable may hold a line break",
-            UpstreamError::Ours(_) => "remove it: it belongs to each message, and leash takes care of it",
-            UpstreamError::Twice(_) => "names are the same in upper and lower case; keep one of them",
+            AddressError::Fragment => "remove the `#` and what follows; write `%23` if it is part of the path",
+            AddressError::HeaderName(_) => "a name has letters, digits and `-`, as in `X-Api-Key`",
+            AddressError::HeaderValue(_) => "use plain ASCII; a variable may hold a line break",
+            AddressError::Ours(_) => "remove it: it belongs to each message, and leash takes care of it",
+            AddressError::Twice(_) => "names are the same in upper and lower case; keep one of them",
         }
     }
 }
 
 /// Checks an upstream; returns the first mistake.
-pub fn upstream(url: &str, headers: &[(String, String)], transport: Transport) -> Result<Upstream, UpstreamError> {
-    let mut upstream = Upstream { transport, url: address(url)?, headers: Vec::new() };
+pub fn upstream(
+    url: &str,
+    headers: &[(String, String)],
+    transport: HttpTransport,
+) -> Result<UpstreamServer, AddressError> {
+    let mut upstream = UpstreamServer { transport, url: address(url)?, headers: Vec::new() };
     for (name, value) in headers {
         if let Some(header) = header(name, value)? {
             if upstream.headers.iter().any(|(there, _)| *there == header.0) {
-                return Err(UpstreamError::Twice(name.clone()));
+                return Err(AddressError::Twice(name.clone()));
             }
             upstream.headers.push(header);
         }
@@ -125,48 +129,48 @@ pub fn upstream(url: &str, headers: &[(String, String)], transport: Transport) -
 }
 
 /// Checks a url.
-pub fn address(url: &str) -> Result<Uri, UpstreamError> {
+pub fn address(url: &str) -> Result<Uri, AddressError> {
     // These checks come before parsing: `Uri` drops the fragment, and its errors do not explain what is wrong with such
     // hosts.
     if !url.is_ascii() {
-        return Err(UpstreamError::Url("it has a character that is not ASCII".to_owned()));
+        return Err(AddressError::Url("it has a character that is not ASCII".to_owned()));
     }
-    let Some((scheme, rest)) = url.split_once("://") else { return Err(UpstreamError::Scheme) };
+    let Some((scheme, rest)) = url.split_once("://") else { return Err(AddressError::Scheme) };
     if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
-        return Err(UpstreamError::Scheme);
+        return Err(AddressError::Scheme);
     }
     if rest.contains('#') {
-        return Err(UpstreamError::Fragment);
+        return Err(AddressError::Fragment);
     }
     let host_and_port = rest.split(['/', '?']).next().unwrap_or_default();
     if host_and_port.contains('@') {
-        return Err(UpstreamError::UserInfo);
+        return Err(AddressError::UserInfo);
     }
-    let uri: Uri = url.parse().map_err(|error: hyper::http::uri::InvalidUri| UpstreamError::Url(error.to_string()))?;
+    let uri: Uri = url.parse().map_err(|error: hyper::http::uri::InvalidUri| AddressError::Url(error.to_string()))?;
     if uri.host().is_none_or(str::is_empty) {
-        return Err(UpstreamError::Url("it has no host".to_owned()));
+        return Err(AddressError::Url("it has no host".to_owned()));
     }
     // `port()` is `None` both without a port and with one that is not a number, so the text after the host decides.
     let has_port = host_and_port.rsplit(']').next().is_some_and(|tail| tail.contains(':'));
     if has_port && uri.port_u16().is_none_or(|port| port == 0) {
-        return Err(UpstreamError::Url("its port is not a number from 1 to 65535".to_owned()));
+        return Err(AddressError::Url("its port is not a number from 1 to 65535".to_owned()));
     }
     Ok(uri)
 }
 
 /// Checks a header; `None` if it is to be left out.
-pub fn header(name: &str, value: &str) -> Result<Option<(HeaderName, HeaderValue)>, UpstreamError> {
-    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| UpstreamError::HeaderName(name.to_owned()))?;
+pub fn header(name: &str, value: &str) -> Result<Option<(HeaderName, HeaderValue)>, AddressError> {
+    let parsed = HeaderName::from_bytes(name.as_bytes()).map_err(|_| AddressError::HeaderName(name.to_owned()))?;
     if NEEDLESS.contains(&parsed.as_str()) {
         return Ok(None);
     }
     if OURS.contains(&parsed.as_str()) {
-        return Err(UpstreamError::Ours(name.to_owned()));
+        return Err(AddressError::Ours(name.to_owned()));
     }
     let value = Some(value.trim_matches([' ', '\t']))
         .filter(|value| value.bytes().all(|byte| byte == b'\t' || (b' '..=b'~').contains(&byte)))
         .and_then(|value| HeaderValue::from_str(value).ok());
-    let mut value = value.ok_or_else(|| UpstreamError::HeaderValue(name.to_owned()))?;
+    let mut value = value.ok_or_else(|| AddressError::HeaderValue(name.to_owned()))?;
     value.set_sensitive(true);
     Ok(Some((parsed, value)))
 }
@@ -177,7 +181,7 @@ mod tests {
 
     fn check(url: &str, headers: &[(&str, &str)], expected: &str) {
         let headers: Vec<_> = headers.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
-        let told = match upstream(url, &headers, Transport::Streamable) {
+        let told = match upstream(url, &headers, HttpTransport::Streamable) {
             Ok(upstream) => {
                 let headers = upstream.headers.iter();
                 let headers = headers.map(|(name, value)| format!(" {name}={}", value.to_str().unwrap_or("?")));
@@ -218,11 +222,11 @@ mod tests {
         check("http://h#x", &[], "the url has a fragment (`#...`), which is never sent");
         check("http://h\u{f6}/", &[], "the url is not valid: it has a character that is not ASCII");
         for url in ["http://h:x/", "http://h:99999/", "http://h:0/", "http://h:/"] {
-            let told = upstream(url, &[], Transport::Sse).map_err(|error| error.to_string());
+            let told = upstream(url, &[], HttpTransport::Sse).map_err(|error| error.to_string());
             assert!(told.as_ref().is_err_and(|text| text.starts_with("the url is not valid: ")), "{url}: {told:?}");
         }
         for url in ["http:///mcp", "http://", "http://?x", "http://h h/", "http://h/a b", "http://:80/"] {
-            let told = upstream(url, &[], Transport::Sse).map_err(|error| error.to_string());
+            let told = upstream(url, &[], HttpTransport::Sse).map_err(|error| error.to_string());
             assert!(told.as_ref().is_err_and(|text| text.starts_with("the url is not valid: ")), "{url}: {told:?}");
         }
     }
@@ -246,7 +250,7 @@ mod tests {
     #[test]
     fn debug_output_has_no_secrets() {
         let headers = [("authorization".to_owned(), "Bearer hush".to_owned())];
-        let upstream = upstream("https://h/mcp?key=hush", &headers, Transport::Sse).expect("valid");
+        let upstream = upstream("https://h/mcp?key=hush", &headers, HttpTransport::Sse).expect("valid");
         let shown = format!("{upstream:?}");
         assert!(!shown.contains("hush"), "{shown}");
         assert!(shown.contains("https://h/mcp?***"), "{shown}");

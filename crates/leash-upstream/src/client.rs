@@ -29,7 +29,7 @@ use crate::heap::HeapTrimmer;
 use leash_model::limits;
 use leash_tree::blocking;
 
-pub use pool::{Pool, PoolSettings};
+pub use pool::{ConnectionPool, PoolSettings};
 
 /// The reason why an upstream did not respond. No text names the address: the caller knows it, and it may hold a
 /// secret.
@@ -65,38 +65,41 @@ pub enum UpstreamError {
 
 /// Sends requests. Cheap to clone; clones share the pool.
 #[derive(Clone)]
-pub struct Client {
-    http: Pool<Full<Bytes>>,
+pub struct UpstreamClient {
+    http: ConnectionPool<Full<Bytes>>,
     /// The deadline for every DELETE.
     pub deadline: Deadline,
 }
 
-impl fmt::Debug for Client {
+impl fmt::Debug for UpstreamClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client").finish_non_exhaustive()
     }
 }
 
-impl Default for Client {
-    fn default() -> Client {
-        Client::new()
+impl Default for UpstreamClient {
+    fn default() -> UpstreamClient {
+        UpstreamClient::new()
     }
 }
 
-impl Client {
+impl UpstreamClient {
     /// Creates a client. It reads nothing and cannot fail before it is used.
-    pub fn new() -> Client {
-        Client::counted_by(HeapTrimmer::default())
+    pub fn new() -> UpstreamClient {
+        UpstreamClient::counted_by(HeapTrimmer::default())
     }
 
     /// Creates a client whose connections are counted in `trimmer`.
-    pub fn counted_by(trimmer: HeapTrimmer) -> Client {
-        Client::with(OnceCell::new(), trimmer)
+    pub fn counted_by(trimmer: HeapTrimmer) -> UpstreamClient {
+        UpstreamClient::with(OnceCell::new(), trimmer)
     }
 
-    fn with(tls: OnceCell<Arc<ClientConfig>>, trimmer: HeapTrimmer) -> Client {
-        let http = Pool::new(Connector::with_tls(tls), PoolSettings { most: limits::POOL_MOST, timed: true, trimmer });
-        Client { http, deadline: Deadline::default() }
+    fn with(tls: OnceCell<Arc<ClientConfig>>, trimmer: HeapTrimmer) -> UpstreamClient {
+        let http = ConnectionPool::new(
+            Connector::with_tls(tls),
+            PoolSettings { most: limits::POOL_MOST, timed: true, trimmer },
+        );
+        UpstreamClient { http, deadline: Deadline::default() }
     }
 
     /// Opens a connection to see if the server can be reached. Keeps it for the first request.
@@ -167,7 +170,7 @@ pub(crate) fn same_origin(a: &Uri, b: &Uri) -> bool {
 /// Opens connections. It sets TLS up for the first `https` address, because reading the root certificates takes 10 ms
 /// and megabytes.
 pub struct Connector {
-    tcp: HttpConnector<Names>,
+    tcp: HttpConnector<NameResolver>,
     tls: OnceCell<Arc<ClientConfig>>,
 }
 
@@ -183,7 +186,7 @@ impl Default for Connector {
 
 impl Connector {
     fn with_tls(tls: OnceCell<Arc<ClientConfig>>) -> Connector {
-        let mut tcp = HttpConnector::new_with_resolver(Names);
+        let mut tcp = HttpConnector::new_with_resolver(NameResolver);
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
         // Without keepalive, an upstream that vanished without closing the connection would hold a stream forever.
@@ -202,20 +205,20 @@ impl Connector {
     async fn try_to_connect(&self, uri: Uri) -> Result<Connected, UpstreamError> {
         let mut tcp = self.tcp.clone();
         if uri.scheme() != Some(&Scheme::HTTPS) {
-            let stream = tcp.call(uri).await.map_err(|error| why(&error))?;
+            let stream = tcp.call(uri).await.map_err(|error| connection_error(&error))?;
             return Ok(MaybeHttpsStream::Http(stream));
         }
         let config = Arc::clone(self.tls.get_or_try_init(read_roots).await?);
-        HttpsConnector::from((tcp, config)).call(uri).await.map_err(|error| why(&*error))
+        HttpsConnector::from((tcp, config)).call(uri).await.map_err(|error| connection_error(&*error))
     }
 }
 
 /// Resolves names on the blocking pool. If no thread is available it fails, because a lookup on the gateway's one
 /// thread would block all clients.
 #[derive(Clone)]
-struct Names;
+struct NameResolver;
 
-impl Service<Name> for Names {
+impl Service<Name> for NameResolver {
     type Response = std::vec::IntoIter<SocketAddr>;
     type Error = io::Error;
     type Future = Pin<Box<dyn Future<Output = io::Result<Self::Response>> + Send>>;
@@ -250,7 +253,7 @@ async fn read_roots() -> Result<Arc<ClientConfig>, UpstreamError> {
 }
 
 /// Finds out why there is no connection.
-fn why(error: &(dyn std::error::Error + 'static)) -> UpstreamError {
+fn connection_error(error: &(dyn std::error::Error + 'static)) -> UpstreamError {
     let (mut refused, mut timed_out) = (false, false);
     for cause in causes(error) {
         // The resolver's error has no type of its own, only this text.

@@ -8,9 +8,9 @@ use hyper::header::ACCEPT;
 use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::client::{Client, UpstreamError};
+use crate::client::{UpstreamClient, UpstreamError};
 use leash_model::clock::Moment;
-use leash_model::delete::{Verdict, judge, needs_body};
+use leash_model::delete::{DeleteDecision, judge, needs_body};
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Fate, UpstreamEnd};
 use leash_protocol::headers::{ACCEPT_BOTH, set_session};
@@ -19,7 +19,7 @@ pub use leash_model::delete::says_unknown;
 
 /// Everything that a DELETE needs. It has credentials, so it is kept only in memory.
 #[derive(Clone, Debug)]
-pub struct Ticket {
+pub struct DeleteTarget {
     /// The server's address.
     pub url: Uri,
     /// The session's id at the server.
@@ -30,7 +30,7 @@ pub struct Ticket {
     pub headers: HeaderMap,
 }
 
-impl Ticket {
+impl DeleteTarget {
     fn request(&self) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::default());
         *request.method_mut() = Method::DELETE;
@@ -45,7 +45,7 @@ impl Ticket {
 
 /// The result of one try.
 #[derive(Debug)]
-enum Tried {
+enum TryResult {
     /// The server responded.
     Answered(StatusCode, Bytes),
     /// The server did not respond within [`limits::DELETE_TRY`].
@@ -54,19 +54,19 @@ enum Tried {
     Failed(UpstreamError),
 }
 
-impl Tried {
+impl TryResult {
     /// The status and the body of the response; no status if there was none.
     fn answer(&self) -> (Option<u16>, &[u8]) {
         match self {
-            Tried::Answered(status, body) => (Some(status.as_u16()), body),
-            Tried::Silent | Tried::Failed(_) => (None, &[]),
+            TryResult::Answered(status, body) => (Some(status.as_u16()), body),
+            TryResult::Silent | TryResult::Failed(_) => (None, &[]),
         }
     }
 }
 
 /// The result of a DELETE.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deleted {
+pub struct DeleteResult {
     /// How the session ended.
     pub how: DeleteHow,
     /// The last HTTP status, if the server responded.
@@ -79,15 +79,15 @@ pub struct Deleted {
     pub cut_short: bool,
 }
 
-impl Deleted {
+impl DeleteResult {
     /// The result for a session that the upstream no longer knows. leash sent no DELETE.
-    pub fn forgotten(status: StatusCode) -> Deleted {
-        Deleted { how: DeleteHow::Forgotten, status: Some(status), tries: 0, why: None, cut_short: false }
+    pub fn forgotten(status: StatusCode) -> DeleteResult {
+        DeleteResult { how: DeleteHow::Forgotten, status: Some(status), tries: 0, why: None, cut_short: false }
     }
 
     /// The result for a session that ended with its connection.
-    pub fn closed() -> Deleted {
-        Deleted { how: DeleteHow::Closed, status: None, tries: 0, why: None, cut_short: false }
+    pub fn closed() -> DeleteResult {
+        DeleteResult { how: DeleteHow::Closed, status: None, tries: 0, why: None, cut_short: false }
     }
 
     /// Returns the end for a receipt.
@@ -116,31 +116,31 @@ pub(crate) fn shortened(id: &str) -> String {
 }
 
 /// Ends a session upstream. Returns when the result is final or the deadline has passed.
-pub async fn delete(client: &Client, ticket: &Ticket) -> Deleted {
+pub async fn delete(client: &UpstreamClient, target: &DeleteTarget) -> DeleteResult {
     let give_up = Moment::on_runtime() + limits::DELETE_GIVE_UP;
     let mut number = 0;
     loop {
-        let Some(tried) = client.deadline.before(try_once(client, ticket)).await else {
+        let Some(tried) = client.deadline.before(try_once(client, target)).await else {
             return cut_short(number);
         };
         number += 1;
         let (status, body) = tried.answer();
         let wait = match judge(status, body, number) {
-            Verdict::Settled(how) => return settled(how, tried, number),
-            Verdict::Again(wait) => jittered(wait),
+            DeleteDecision::Settled(how) => return settled(how, tried, number),
+            DeleteDecision::Again(wait) => jittered(wait),
         };
         if Moment::on_runtime() + wait >= give_up {
             return settled(DeleteHow::Unreachable, tried, number);
         }
         if client.deadline.within(wait).await {
-            return Deleted { cut_short: true, ..settled(DeleteHow::Unreachable, tried, number) };
+            return DeleteResult { cut_short: true, ..settled(DeleteHow::Unreachable, tried, number) };
         }
     }
 }
 
-async fn try_once(client: &Client, ticket: &Ticket) -> Tried {
+async fn try_once(client: &UpstreamClient, target: &DeleteTarget) -> TryResult {
     let sent = async {
-        let answer = client.send(ticket.request()).await?;
+        let answer = client.send(target.request()).await?;
         let status = answer.status();
         // A body that breaks off or is too long counts as empty.
         let body = match needs_body(status.as_u16()) {
@@ -150,17 +150,17 @@ async fn try_once(client: &Client, ticket: &Ticket) -> Tried {
         Ok((status, body.map(|body| body.to_bytes()).unwrap_or_default()))
     };
     match tokio::time::timeout(limits::DELETE_TRY, sent).await {
-        Ok(Ok((status, body))) => Tried::Answered(status, body),
-        Ok(Err(error)) => Tried::Failed(error),
-        Err(_) => Tried::Silent,
+        Ok(Ok((status, body))) => TryResult::Answered(status, body),
+        Ok(Err(error)) => TryResult::Failed(error),
+        Err(_) => TryResult::Silent,
     }
 }
 
-fn settled(how: DeleteHow, tried: Tried, tries: u32) -> Deleted {
+fn settled(how: DeleteHow, tried: TryResult, tries: u32) -> DeleteResult {
     let (status, trouble) = match tried {
-        Tried::Answered(status, _) => (Some(status), format!("the server answered {}", status.as_u16())),
-        Tried::Silent => (None, format!("the server did not answer within {} s", limits::DELETE_TRY.as_secs())),
-        Tried::Failed(error) => (None, error.to_string()),
+        TryResult::Answered(status, _) => (Some(status), format!("the server answered {}", status.as_u16())),
+        TryResult::Silent => (None, format!("the server did not answer within {} s", limits::DELETE_TRY.as_secs())),
+        TryResult::Failed(error) => (None, error.to_string()),
     };
     let why = match how {
         DeleteHow::Deleted | DeleteHow::Forgotten | DeleteHow::Closed => None,
@@ -172,13 +172,13 @@ fn settled(how: DeleteHow, tried: Tried, tries: u32) -> Deleted {
         }
         DeleteHow::Unsupported | DeleteHow::Unreachable => Some(trouble),
     };
-    Deleted { how, status, tries, why, cut_short: false }
+    DeleteResult { how, status, tries, why, cut_short: false }
 }
 
 /// The result if the gateway had no more time.
-pub fn cut_short(tries: u32) -> Deleted {
+pub fn cut_short(tries: u32) -> DeleteResult {
     let why = "leash stopped before the server answered".to_owned();
-    Deleted { how: DeleteHow::Unreachable, status: None, tries, why: Some(why), cut_short: true }
+    DeleteResult { how: DeleteHow::Unreachable, status: None, tries, why: Some(why), cut_short: true }
 }
 
 /// Makes a pause up to a quarter longer or shorter, so that a thousand sessions of a restarted server do not retry at

@@ -14,10 +14,10 @@ use leash_tree::platform::linux;
 
 /// Counts the items that take memory: sessions, and connections on both sides. A cheap handle.
 #[derive(Clone, Debug, Default)]
-pub struct HeapTrimmer(Rc<Level>);
+pub struct HeapTrimmer(Rc<HeapCount>);
 
 #[derive(Debug, Default)]
-struct Level {
+struct HeapCount {
     now: Cell<usize>,
     /// The largest number since the last trim.
     high: Cell<usize>,
@@ -41,7 +41,7 @@ impl HeapTrimmer {
     /// Counts one item less. Returns true if the heap is to be trimmed: at least three quarters of many items are gone,
     /// or as many items were dropped as there were at most. After each trim, the count starts from the remaining items.
     fn uncount(&self) -> bool {
-        let Level { now, high, gone } = &*self.0;
+        let HeapCount { now, high, gone } = &*self.0;
         now.update(|now| now - 1);
         if high.get() < limits::HEAP_TRIM {
             return false;

@@ -10,20 +10,20 @@ use std::time::Duration;
 use hyper::{HeaderMap, Uri};
 use tokio::task::JoinSet;
 
-use super::delete::{self, Deleted, Ticket};
+use super::delete::{self, DeleteResult, DeleteTarget};
 use super::notice::Notice;
 use super::runtime::runtime;
-use crate::client::Client;
+use crate::client::UpstreamClient;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Reason, Receipt};
 use leash_protocol::headers;
-use leash_tree::ledger::book::{Abandoned, Book, Entry};
+use leash_tree::ledger::book::{AbandonedBook, Book, Entry};
 use leash_tree::ledger::receipts;
 use leash_tree::places::Places;
 
 /// The facts about a server that are not in a book: the address with its query, and the headers.
-pub struct Known {
+pub struct ServerAccess {
     /// The whole address.
     pub url: Uri,
     /// The headers to send.
@@ -31,25 +31,30 @@ pub struct Known {
 }
 
 /// A DELETE that is over.
-pub struct Done {
+pub struct FinishedDelete {
     book: usize,
     /// The address with its query and the headers were known.
-    known: bool,
+    had_access: bool,
     entry: Entry,
     url: Uri,
     /// The result.
-    pub deleted: Deleted,
+    pub deleted: DeleteResult,
     took: Duration,
 }
 
 /// Ends the open sessions of every book whose process is gone. Writes the receipts to that process's file.
-pub async fn books(client: &Client, places: &Places, known: &dyn Fn(&Entry) -> Option<Known>, tell: &dyn Fn(Notice)) {
+pub async fn books(
+    client: &UpstreamClient,
+    places: &Places,
+    access: &dyn Fn(&Entry) -> Option<ServerAccess>,
+    tell: &dyn Fn(Notice),
+) {
     let books = match Book::abandoned(&places.runtime_dir) {
         Ok(books) => books,
         Err(error) => return tell(Notice::Warning(format!("cannot read the ledger: {error}"))),
     };
     let sweep =
-        Sweep { client, receipts: &places.receipts, known, tell, sweeper: SweptBy::NextStart, reason: Reason::Swept };
+        Sweep { client, receipts: &places.receipts, access, tell, sweeper: SweptBy::NextStart, reason: Reason::Swept };
     sweep.end(books).await;
 }
 
@@ -65,10 +70,10 @@ pub enum SweptBy {
 
 /// The settings of one sweep.
 pub(crate) struct Sweep<'a> {
-    pub(crate) client: &'a Client,
+    pub(crate) client: &'a UpstreamClient,
     /// The file for receipts if a book has no cover.
     pub(crate) receipts: &'a Path,
-    pub(crate) known: &'a dyn Fn(&Entry) -> Option<Known>,
+    pub(crate) access: &'a dyn Fn(&Entry) -> Option<ServerAccess>,
     pub(crate) tell: &'a dyn Fn(Notice),
     pub(crate) sweeper: SweptBy,
     /// The reason in the receipts.
@@ -77,7 +82,7 @@ pub(crate) struct Sweep<'a> {
 
 impl Sweep<'_> {
     /// Ends all sessions, and removes the books that have no open session left.
-    pub(crate) async fn end(&self, mut books: Vec<Abandoned>) {
+    pub(crate) async fn end(&self, mut books: Vec<AbandonedBook>) {
         let all =
             books.iter().enumerate().flat_map(|(at, book)| book.open.iter().map(move |entry| (at, entry.clone())));
         let mut waiting: VecDeque<(usize, Entry)> = all.collect();
@@ -90,24 +95,24 @@ impl Sweep<'_> {
             {
                 // Skips the rest of an unreachable server: thousands of its sessions would take hours.
                 if !unreachable.contains(&entry.url) {
-                    let known = (self.known)(&entry);
-                    under_way.spawn_local(end(self.client.clone(), book, entry, known));
+                    let access = (self.access)(&entry);
+                    under_way.spawn_local(end(self.client.clone(), book, entry, access));
                 }
             }
             match under_way.join_next().await {
                 // A DELETE that was cut short leaves the session in the book for the next start.
                 Some(Ok(Some(done))) if done.deleted.cut_short => {}
-                Some(Ok(Some(done))) => match outcome(self.sweeper, done.known, &done.deleted) {
-                    Outcome::Settled => {
+                Some(Ok(Some(done))) => match outcome(self.sweeper, done.had_access, &done.deleted) {
+                    SweepOutcome::Settled => {
                         let written = self.write(&books[done.book], &done, &receipted);
                         settle(&mut books[done.book], &done, &written, self.tell);
                     }
-                    Outcome::Unreachable => {
+                    SweepOutcome::Unreachable => {
                         // The session stays in the book even if the receipt could not be written.
                         let _ = self.write(&books[done.book], &done, &receipted);
                         unreachable.insert(done.entry.url.clone());
                     }
-                    Outcome::NoCredentials => {}
+                    SweepOutcome::NoCredentials => {}
                 },
                 // An entry that leash cannot have written, or a task that panicked.
                 Some(Ok(None) | Err(_)) => {}
@@ -115,12 +120,12 @@ impl Sweep<'_> {
             }
         }
         // A book also stays if a receipt could not be written.
-        let cut = |book: &Abandoned| book.open.iter().any(is_sound);
-        books.into_iter().filter(|book| !cut(book)).for_each(Abandoned::remove);
+        let cut = |book: &AbandonedBook| book.open.iter().any(is_sound);
+        books.into_iter().filter(|book| !cut(book)).for_each(AbandonedBook::remove);
     }
 
     /// Writes the receipt, unless there is one already.
-    fn write(&self, book: &Abandoned, done: &Done, receipted: &Receipted) -> io::Result<()> {
+    fn write(&self, book: &AbandonedBook, done: &FinishedDelete, receipted: &Receipted) -> io::Result<()> {
         let receipt = done.receipt(self.sweeper, self.reason.clone());
         if is_repeated(receipted, &receipt) {
             return Ok(());
@@ -137,7 +142,7 @@ impl Sweep<'_> {
 
 /// The consequence of a DELETE for the book.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum SweepOutcome {
     /// The session is over, or leash can do nothing more.
     Settled,
     /// The server cannot be reached. leash writes a receipt, and the session stays in the book.
@@ -146,18 +151,18 @@ enum Outcome {
     NoCredentials,
 }
 
-fn outcome(sweeper: SweptBy, known: bool, deleted: &Deleted) -> Outcome {
+fn outcome(sweeper: SweptBy, had_access: bool, deleted: &DeleteResult) -> SweepOutcome {
     match (sweeper, deleted.how) {
-        (SweptBy::NextStart, _) => Outcome::Settled,
-        (SweptBy::Keeper, DeleteHow::Unreachable) if deleted.status.is_none() => Outcome::Unreachable,
-        (SweptBy::Keeper, DeleteHow::Denied) if !known => Outcome::NoCredentials,
-        (SweptBy::Keeper, _) => Outcome::Settled,
+        (SweptBy::NextStart, _) => SweepOutcome::Settled,
+        (SweptBy::Keeper, DeleteHow::Unreachable) if deleted.status.is_none() => SweepOutcome::Unreachable,
+        (SweptBy::Keeper, DeleteHow::Denied) if !had_access => SweepOutcome::NoCredentials,
+        (SweptBy::Keeper, _) => SweepOutcome::Settled,
     }
 }
 
 /// Records in the book that the session is over, after its receipt was written. If the receipt could not be written
 /// because no descriptor was free, the session stays in the book for the next start.
-fn settle(book: &mut Abandoned, done: &Done, written: &io::Result<()>, tell: &dyn Fn(Notice)) {
+fn settle(book: &mut AbandonedBook, done: &FinishedDelete, written: &io::Result<()>, tell: &dyn Fn(Notice)) {
     if written.as_ref().is_err_and(receipts::is_shortage) {
         return;
     }
@@ -179,7 +184,7 @@ pub fn at_once(places: &Places) -> (Vec<Receipt>, Vec<String>) {
         _ => {}
     };
     // This program has no configured servers, so it only knows the books.
-    runtime.block_on(books(&Client::new(), places, &|_| None, &tell));
+    runtime.block_on(books(&UpstreamClient::new(), places, &|_| None, &tell));
     // Another thread may still be resolving a name. This function does not wait for it.
     runtime.shutdown_background();
     (receipts.into_inner(), warnings.into_inner())
@@ -190,13 +195,25 @@ fn is_sound(entry: &Entry) -> bool {
 }
 
 /// Sends DELETE for one session of a book. `None` for an entry that leash cannot have written.
-pub async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>) -> Option<Done> {
-    let (began, is_known) = (Moment::on_runtime(), known.is_some());
-    let plain = || Some(Known { url: entry.url.parse().ok()?, headers: HeaderMap::new() });
-    let Known { url, headers } = known.or_else(plain).filter(|_| is_sound(&entry))?;
-    let ticket = Ticket { url, session_id: entry.id.clone(), version: entry.version.clone(), headers };
-    let deleted = delete::delete(&client, &ticket).await;
-    Some(Done { book, known: is_known, entry, url: ticket.url, deleted, took: Moment::on_runtime() - began })
+pub async fn end(
+    client: UpstreamClient,
+    book: usize,
+    entry: Entry,
+    access: Option<ServerAccess>,
+) -> Option<FinishedDelete> {
+    let (began, has_access) = (Moment::on_runtime(), access.is_some());
+    let plain = || Some(ServerAccess { url: entry.url.parse().ok()?, headers: HeaderMap::new() });
+    let ServerAccess { url, headers } = access.or_else(plain).filter(|_| is_sound(&entry))?;
+    let target = DeleteTarget { url, session_id: entry.id.clone(), version: entry.version.clone(), headers };
+    let deleted = delete::delete(&client, &target).await;
+    Some(FinishedDelete {
+        book,
+        had_access: has_access,
+        entry,
+        url: target.url,
+        deleted,
+        took: Moment::on_runtime() - began,
+    })
 }
 
 /// The upstream sessions that have a receipt: the receipt's run, the beginning of the session id, and true if the
@@ -204,7 +221,7 @@ pub async fn end(client: Client, book: usize, entry: Entry, known: Option<Known>
 /// changed the book.
 pub type Receipted = HashSet<(String, String, bool)>;
 
-fn receipted(books: &[Abandoned], otherwise: &Path) -> Receipted {
+fn receipted(books: &[AbandonedBook], otherwise: &Path) -> Receipted {
     let paths: BTreeSet<&Path> = books.iter().map(|book| receipts(book, otherwise)).collect();
     receipted_in(paths)
 }
@@ -212,8 +229,8 @@ fn receipted(books: &[Abandoned], otherwise: &Path) -> Receipted {
 /// Reads the sessions that have a receipt in these files.
 pub fn receipted_in<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Receipted {
     // A file that cannot be read is skipped: two receipts are better than none.
-    let known = paths.into_iter().filter_map(|path| receipts::read(path).ok()).flat_map(|(known, _)| known);
-    known.flat_map(|receipt| upstreams(&receipt).collect::<Vec<_>>()).collect()
+    let access = paths.into_iter().filter_map(|path| receipts::read(path).ok()).flat_map(|(access, _)| access);
+    access.flat_map(|receipt| upstreams(&receipt).collect::<Vec<_>>()).collect()
 }
 
 fn upstreams(receipt: &Receipt) -> impl Iterator<Item = (String, String, bool)> {
@@ -233,11 +250,11 @@ pub fn has_ended(receipted: &Receipted, entry: &Entry) -> bool {
 }
 
 /// Returns the file for the receipts of a book.
-fn receipts<'a>(book: &'a Abandoned, otherwise: &'a Path) -> &'a Path {
+fn receipts<'a>(book: &'a AbandonedBook, otherwise: &'a Path) -> &'a Path {
     book.cover.as_ref().map_or(otherwise, |cover| &cover.receipts)
 }
 
-impl Done {
+impl FinishedDelete {
     /// The receipt of this end.
     pub fn receipt(&self, sweeper: SweptBy, reason: Reason) -> Receipt {
         let end = self.deleted.receipt(&self.url, &self.entry.id);

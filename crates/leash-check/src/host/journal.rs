@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The role of a stand-in process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Part {
+pub enum StandInRole {
     /// A stdio server that exits at the end of its input.
     Polite,
     /// A stdio server that exits on SIGTERM only, as many do.
@@ -20,32 +20,32 @@ pub enum Part {
     /// An HTTP server with sessions.
     Http,
     /// Not a server: it gives the host a controlling terminal.
-    Usher,
+    TerminalStarter,
 }
 
-impl Part {
+impl StandInRole {
     /// The servers, as a host knows them.
-    pub(super) const SERVERS: [Part; 3] = [Part::Polite, Part::Deaf, Part::Http];
+    pub(super) const SERVERS: [StandInRole; 3] = [StandInRole::Polite, StandInRole::Deaf, StandInRole::Http];
 
     /// The word on the command line.
     pub fn word(self) -> &'static str {
         match self {
-            Part::Polite => "polite",
-            Part::Deaf => "deaf",
-            Part::Helper => "helper",
-            Part::Http => "http",
-            Part::Usher => "usher",
+            StandInRole::Polite => "polite",
+            StandInRole::Deaf => "deaf",
+            StandInRole::Helper => "helper",
+            StandInRole::Http => "http",
+            StandInRole::TerminalStarter => "terminal-starter",
         }
     }
 
     /// The description in the report.
     pub(super) fn describe(self) -> &'static str {
         match self {
-            Part::Polite => "the server that leaves at the end of its input",
-            Part::Deaf => "the server that leaves on SIGTERM only",
-            Part::Helper => "a helper of that server",
-            Part::Http => "the HTTP server",
-            Part::Usher => "the program that gives a host its terminal",
+            StandInRole::Polite => "the server that leaves at the end of its input",
+            StandInRole::Deaf => "the server that leaves on SIGTERM only",
+            StandInRole::Helper => "a helper of that server",
+            StandInRole::Http => "the HTTP server",
+            StandInRole::TerminalStarter => "the program that gives a host its terminal",
         }
     }
 }
@@ -53,7 +53,7 @@ impl Part {
 /// An event of a stand-in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-pub enum Happened {
+pub enum StandInEvent {
     /// The process runs.
     Started,
     /// The handshake is done.
@@ -78,12 +78,12 @@ pub enum Happened {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalEntry {
     /// The role.
-    pub part: Part,
+    pub part: StandInRole,
     /// Its process.
     pub pid: i32,
     /// The event.
     #[serde(flatten)]
-    pub happened: Happened,
+    pub event: StandInEvent,
 }
 
 /// The file.
@@ -102,8 +102,8 @@ impl Journal {
     }
 
     /// Adds an event of the calling process in its role.
-    pub fn write(&self, part: Part, happened: Happened) -> io::Result<()> {
-        let entry = JournalEntry { part, pid: rustix::process::getpid().as_raw_pid(), happened };
+    pub fn write(&self, part: StandInRole, event: StandInEvent) -> io::Result<()> {
+        let entry = JournalEntry { part, pid: rustix::process::getpid().as_raw_pid(), event };
         let line = serde_json::to_string(&entry)? + "\n";
         // One write to the end of the file, so that lines of several processes do not mix.
         OpenOptions::new().create(true).append(true).open(&self.0)?.write_all(line.as_bytes())
@@ -117,8 +117,8 @@ impl Journal {
 }
 
 /// The servers that the host has connected to.
-pub(super) fn connected(entries: &[JournalEntry]) -> BTreeSet<Part> {
-    let done = entries.iter().filter(|entry| entry.happened == Happened::Connected);
+pub(super) fn connected(entries: &[JournalEntry]) -> BTreeSet<StandInRole> {
+    let done = entries.iter().filter(|entry| entry.event == StandInEvent::Connected);
     done.map(|entry| entry.part).collect()
 }
 
@@ -126,10 +126,10 @@ pub(super) fn connected(entries: &[JournalEntry]) -> BTreeSet<Part> {
 pub(super) fn sessions(entries: &[JournalEntry]) -> (BTreeSet<&str>, BTreeSet<&str>) {
     let (mut opened, mut deleted) = (BTreeSet::new(), BTreeSet::new());
     for entry in entries {
-        match &entry.happened {
-            Happened::Opened { session } => drop(opened.insert(session.as_str())),
-            Happened::Deleted { session } => drop(deleted.insert(session.as_str())),
-            Happened::Started | Happened::Connected | Happened::Asked | Happened::Eof => {}
+        match &entry.event {
+            StandInEvent::Opened { session } => drop(opened.insert(session.as_str())),
+            StandInEvent::Deleted { session } => drop(deleted.insert(session.as_str())),
+            StandInEvent::Started | StandInEvent::Connected | StandInEvent::Asked | StandInEvent::Eof => {}
         }
     }
     (opened, deleted)

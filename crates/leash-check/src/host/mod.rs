@@ -12,12 +12,12 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::json;
 
-use self::journal::{Journal, JournalEntry, Part};
-use self::judge::{ENDINGS, Ending, HostRun};
+use self::journal::{Journal, JournalEntry, StandInRole};
+use self::judge::{ENDINGS, HostEnding, HostRun};
 use self::stand_in::HttpStandIn;
 use super::stdio::shown;
-use super::subject::{Start, Subject};
-use super::{CheckError, Report, StopSignals};
+use super::subject::{Subject, SubjectStart};
+use super::{CheckError, CheckReport, StopSignals};
 use leash_model::clock::Moment;
 use leash_tree::places::Places;
 
@@ -46,21 +46,21 @@ pub struct HostCheck {
     /// The time for a host to connect.
     pub ready: Duration,
     /// True if the host's stderr is ours.
-    pub aloud: bool,
+    pub shares_stderr: bool,
     /// True if warnings are findings.
     pub strict: bool,
 }
 
 /// The plan for one run of a host.
 struct HostPlan {
-    ending: Ending,
+    ending: HostEnding,
     number: usize,
     /// True if the host is known to exit by itself soon.
     brief: bool,
 }
 
 /// The parameters of a host in one run.
-struct Offer<'a> {
+struct HostSetup<'a> {
     check: &'a HostCheck,
     journal: &'a Journal,
     config: PathBuf,
@@ -74,52 +74,52 @@ impl HostCheck {
         places: &Places,
         stop: &StopSignals,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Report, CheckError> {
-        let mut lives: Vec<HostRun> = Vec::new();
+    ) -> Result<CheckReport, CheckError> {
+        let mut runs: Vec<HostRun> = Vec::new();
         for (number, ending) in ENDINGS.into_iter().enumerate() {
             progress(&format!("ends the host by {}", ending.describe()));
-            let plan = HostPlan { ending, number, brief: lives.first().is_some_and(|first| !first.stayed) };
-            lives.push(self.live((places, stop), &plan)?);
-            if journal::connected(&lives[0].journal).is_empty() {
+            let plan = HostPlan { ending, number, brief: runs.first().is_some_and(|first| !first.stayed) };
+            runs.push(self.run_once((places, stop), &plan)?);
+            if journal::connected(&runs[0].journal).is_empty() {
                 break;
             }
         }
-        Ok(Report::new("host", shown(&self.command), judge::rows(&lives), self.strict))
+        Ok(CheckReport::new("host", shown(&self.command), judge::rows(&runs), self.strict))
     }
 
-    fn live(&self, (places, stop): (&Places, &StopSignals), plan: &HostPlan) -> Result<HostRun, CheckError> {
+    fn run_once(&self, (places, stop): (&Places, &StopSignals), plan: &HostPlan) -> Result<HostRun, CheckError> {
         let began = Moment::now();
         let ending = plan.ending;
         let journal = Journal::at(self.dir.join(format!("journal-{}.jsonl", plan.number)));
         let http = HttpStandIn::start(journal.clone())?;
-        let offer = Offer { check: self, journal: &journal, config: self.dir.join("mcp.json"), url: http.url() };
-        fs::write(&offer.config, offer.config_text())?;
-        let patience = self.grace * HOST_GRACES;
-        let (command, env) = (offer.command(ending), offer.env());
-        let mut subject = Subject::start(&Start {
+        let setup = HostSetup { check: self, journal: &journal, config: self.dir.join("mcp.json"), url: http.url() };
+        fs::write(&setup.config, setup.config_text())?;
+        let time_limit = self.grace * HOST_GRACES;
+        let (command, env) = (setup.command(ending), setup.env());
+        let mut subject = Subject::start(&SubjectStart {
             command: &command,
             env: &env,
             places,
-            patience: self.ready + patience + self.grace,
-            aloud: self.aloud,
-            terminal: ending == Ending::Terminal,
+            time_limit: self.ready + time_limit + self.grace,
+            shares_stderr: self.shares_stderr,
+            terminal: ending == HostEnding::Terminal,
             stop,
         })?;
         self.wait_connected(&mut subject, (&journal, stop), plan.brief);
         let (stayed, before) = (subject.lives(), journal.read().len());
         let asked = Moment::now();
         match ending {
-            Ending::Exit => subject.close_stdin(),
-            Ending::Signal(signal) => subject.signal(signal),
-            Ending::Kill => subject.signal(Signal::KILL),
-            Ending::Terminal => subject.hang_up(),
+            HostEnding::Exit => subject.close_stdin(),
+            HostEnding::Signal(signal) => subject.signal(signal),
+            HostEnding::Kill => subject.signal(Signal::KILL),
+            HostEnding::Terminal => subject.hang_up(),
         }
-        let gone = subject.wait_leader(asked + patience);
+        let gone = subject.wait_leader(asked + time_limit);
         let left_after = gone.then(|| Moment::now().since(asked));
         // The servers must see the closed pipes of a host that has exited, so this process must not hold them.
-        subject.let_go();
+        subject.close_pipes();
         let left = if gone { subject.wait_gone(Moment::now() + self.grace) } else { Vec::new() };
-        let (journal, last_words) = (journal.read(), subject.last_words());
+        let (journal, stderr_tail) = (journal.read(), subject.stderr_tail());
         // The test is over; the result of this end is not needed.
         let _ = subject.end();
         stop.check()?;
@@ -129,9 +129,9 @@ impl HostCheck {
             before,
             stayed,
             left_after,
-            patience,
+            time_limit,
             left,
-            last_words,
+            stderr_tail,
             took: Moment::now().since(began),
         })
     }
@@ -147,7 +147,7 @@ impl HostCheck {
             if entries.len() != seen {
                 (seen, changed) = (entries.len(), Moment::now());
             }
-            let all = Part::SERVERS.iter().all(|part| connected.contains(part));
+            let all = StandInRole::SERVERS.iter().all(|part| connected.contains(part));
             let quiet = if all { REST } else { QUIET };
             if !connected.is_empty() && (brief || Moment::now().since(changed) >= quiet) {
                 return;
@@ -157,25 +157,26 @@ impl HostCheck {
     }
 }
 
-impl Offer<'_> {
+impl HostSetup<'_> {
     /// The command line of a stdio server.
-    fn stdio(&self, part: Part) -> [OsString; 6] {
+    fn stdio(&self, part: StandInRole) -> [OsString; 6] {
         let words = ["check", "--part", part.word(), "--journal"].map(OsString::from);
         let [check, option, part, journal] = words;
         [self.check.program.clone().into(), check, option, part, journal, self.journal.path().into()]
     }
 
-    /// The host's command line with its placeholders replaced; behind the usher if it needs a terminal.
-    fn command(&self, ending: Ending) -> Vec<OsString> {
+    /// The host's command line with its placeholders replaced; behind the stand-in that gives it a terminal, if it
+    /// needs one.
+    fn command(&self, ending: HostEnding) -> Vec<OsString> {
         let mut command = Vec::new();
-        if ending == Ending::Terminal {
-            command.extend(self.stdio(Part::Usher));
+        if ending == HostEnding::Terminal {
+            command.extend(self.stdio(StandInRole::TerminalStarter));
             command.push("--".into());
         }
         for word in &self.check.command {
             match word.to_str() {
-                Some("{stdio}") => command.extend(self.stdio(Part::Polite)),
-                Some("{deaf}") => command.extend(self.stdio(Part::Deaf)),
+                Some("{stdio}") => command.extend(self.stdio(StandInRole::Polite)),
+                Some("{deaf}") => command.extend(self.stdio(StandInRole::Deaf)),
                 Some(text) => command.push(self.fill(text)),
                 None => command.push(word.clone()),
             }
@@ -194,14 +195,14 @@ impl Offer<'_> {
 
     /// A configuration in the format that most hosts read.
     fn config_text(&self) -> String {
-        let stdio = |part: Part| {
+        let stdio = |part: StandInRole| {
             let [command, args @ ..] = self.stdio(part);
             let args: Vec<String> = args.iter().map(|word| word.to_string_lossy().into_owned()).collect();
             json!({ "type": "stdio", "command": command.to_string_lossy(), "args": args })
         };
         let servers = json!({
-            "leash-check-polite": stdio(Part::Polite),
-            "leash-check-deaf": stdio(Part::Deaf),
+            "leash-check-polite": stdio(StandInRole::Polite),
+            "leash-check-deaf": stdio(StandInRole::Deaf),
             "leash-check-http": { "type": "http", "url": self.url },
         });
         format!("{:#}\n", json!({ "mcpServers": servers }))

@@ -21,7 +21,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
 
-use super::journal::{Happened, Journal, Part};
+use super::journal::{Journal, StandInEvent, StandInRole};
 use crate::stdio::talk::LEGACY;
 use leash_model::id;
 use leash_protocol::headers::SESSION_ID;
@@ -30,7 +30,12 @@ use leash_protocol::headers::SESSION_ID;
 const MESSAGE: usize = 4 * 1024 * 1024;
 
 /// Serves a host over stdio until the end of input, and records the events.
-pub fn serve_stdio(part: Part, journal: &Journal, input: impl BufRead, mut output: impl Write) -> io::Result<()> {
+pub fn serve_stdio(
+    part: StandInRole,
+    journal: &Journal,
+    input: impl BufRead,
+    mut output: impl Write,
+) -> io::Result<()> {
     for line in input.lines() {
         // A line that is no text or no message is the host's own matter.
         let Ok(message) = serde_json::from_str::<Value>(&line?) else { continue };
@@ -40,12 +45,12 @@ pub fn serve_stdio(part: Part, journal: &Journal, input: impl BufRead, mut outpu
             output.flush()?;
         }
     }
-    journal.write(part, Happened::Eof)
+    journal.write(part, StandInEvent::Eof)
 }
 
 /// The event that a message means.
-fn asked(message: &Value) -> Happened {
-    if message["method"] == "notifications/initialized" { Happened::Connected } else { Happened::Asked }
+fn asked(message: &Value) -> StandInEvent {
+    if message["method"] == "notifications/initialized" { StandInEvent::Connected } else { StandInEvent::Asked }
 }
 
 /// The response to a message, if it needs one.
@@ -120,13 +125,13 @@ impl Drop for HttpStandIn {
 }
 
 /// The state that all connections share.
-struct Shared {
+struct HttpStandInState {
     journal: Journal,
     sessions: RefCell<BTreeSet<String>>,
 }
 
 async fn accept(listener: TcpListener, journal: Journal) {
-    let shared = Rc::new(Shared { journal, sessions: RefCell::default() });
+    let shared = Rc::new(HttpStandInState { journal, sessions: RefCell::default() });
     let mut connections = JoinSet::new();
     while let Ok((stream, _)) = listener.accept().await {
         let shared = Rc::clone(&shared);
@@ -141,7 +146,7 @@ async fn accept(listener: TcpListener, journal: Journal) {
     }
 }
 
-impl Shared {
+impl HttpStandInState {
     async fn serve(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         let (parts, body) = request.into_parts();
         let session = parts.headers.get(SESSION_ID).and_then(|id| id.to_str().ok());
@@ -152,7 +157,7 @@ impl Shared {
             },
             Method::DELETE => match session.filter(|id| self.sessions.borrow_mut().remove(*id)) {
                 Some(session) => {
-                    self.note(Happened::Deleted { session: session.to_owned() });
+                    self.note(StandInEvent::Deleted { session: session.to_owned() });
                     status(StatusCode::OK)
                 }
                 None => status(StatusCode::NOT_FOUND),
@@ -194,13 +199,13 @@ impl Shared {
             answer.headers_mut().insert(SESSION_ID, value);
         }
         self.sessions.borrow_mut().insert(session.clone());
-        self.note(Happened::Opened { session });
+        self.note(StandInEvent::Opened { session });
         answer
     }
 
-    fn note(&self, happened: Happened) {
+    fn note(&self, event: StandInEvent) {
         // If the disk is full, an event is missing: then the host is judged worse than it is.
-        let _ = self.journal.write(Part::Http, happened);
+        let _ = self.journal.write(StandInRole::Http, event);
     }
 }
 

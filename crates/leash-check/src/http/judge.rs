@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::wire::Answer;
+use super::test_client::Answer;
 use crate::report::{Observation, Row, fail, pass, skip, warn};
 use crate::rule;
 use leash_model::duration;

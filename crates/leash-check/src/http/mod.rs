@@ -1,7 +1,7 @@
 //! Tests an HTTP server: sessions that are ended, unknown or abandoned, and requests from a foreign origin.
 
 mod judge;
-mod wire;
+mod test_client;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -11,9 +11,9 @@ use hyper::Uri;
 use tokio::task::LocalSet;
 
 use self::judge::{HttpFacts, LeftMemory};
-use self::wire::{Answer, Wire};
-use super::subject::{Heard, Start, Subject};
-use super::{CheckError, Report, StopSignals};
+use self::test_client::{Answer, TestClient};
+use super::subject::{Subject, SubjectOutput, SubjectStart};
+use super::{CheckError, CheckReport, StopSignals};
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_model::{duration, id};
@@ -59,64 +59,64 @@ impl HttpCheck {
         places: &Places,
         stop: &StopSignals,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Report, CheckError> {
+    ) -> Result<CheckReport, CheckError> {
         let wrong = |why: &str| CheckError::Url { url: self.url.clone(), why: why.to_owned() };
         let url: Uri = self.url.parse().map_err(|_| wrong("it can't be read"))?;
         if url.authority().is_none() || !matches!(url.scheme_str(), Some("http" | "https")) {
             return Err(wrong("write http://HOST:PORT/PATH or https://..."));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let wire = Wire::new(url.clone(), self.bearer.as_deref(), self.ready, stop);
-        let facts = LocalSet::new().block_on(&runtime, self.look(&wire, places, progress))?;
+        let client = TestClient::new(url.clone(), self.bearer.as_deref(), self.ready, stop);
+        let facts = LocalSet::new().block_on(&runtime, self.look(&client, places, progress))?;
         let shown = leash_upstream::delete::shown(&url);
-        Ok(Report::new("http", shown, judge::rows(&facts), self.strict))
+        Ok(CheckReport::new("http", shown, judge::rows(&facts), self.strict))
     }
 
     /// Collects the facts, and always closes the sessions that are left open.
     async fn look(
         &self,
-        wire: &Wire<'_>,
+        client: &TestClient<'_>,
         places: &Places,
         progress: &mut dyn FnMut(&str),
     ) -> Result<HttpFacts, CheckError> {
         // A second signal skips the rest of the test.
         let facts = tokio::select! {
-            facts = self.find(wire, places, progress) => facts,
-            () = wire.stop.wait(2) => Ok(HttpFacts::default()),
+            facts = self.find(client, places, progress) => facts,
+            () = client.stop.wait(2) => Ok(HttpFacts::default()),
         };
-        wire.close().await;
-        wire.stop.check().and(facts)
+        client.close().await;
+        client.stop.check().and(facts)
     }
 
     async fn find(
         &self,
-        wire: &Wire<'_>,
+        client: &TestClient<'_>,
         places: &Places,
         progress: &mut dyn FnMut(&str),
     ) -> Result<HttpFacts, CheckError> {
         let mut facts = HttpFacts::default();
         progress("opens a session");
-        let opened = wire.open().await;
+        let opened = client.open().await;
         let session = opened.session().map(str::to_owned);
         if !opened.is_result() {
-            facts.modern = Some(wire.discover().await);
+            facts.modern = Some(client.discover().await);
         }
         facts.opened = Some(opened);
         if let Some(session) = &session {
             progress("ends it");
-            facts.deleted = Some(wire.delete(session).await);
-            facts.afterwards = Some(wire.ask(session).await);
+            facts.deleted = Some(client.delete(session).await);
+            facts.afterwards = Some(client.ask(session).await);
             // As long as the ids of the SDKs, and in their alphabet.
-            facts.unknown = Some(wire.ask(&format!("00000000-0000-4000-8000-{}", &id::random()[..12])).await);
-            facts.abandoned = self.abandon(wire, places, progress).await?;
+            facts.unknown = Some(client.ask(&format!("00000000-0000-4000-8000-{}", &id::random()[..12])).await);
+            facts.abandoned = self.abandon(client, places, progress).await?;
         }
         progress("sends a request as a foreign web page");
         let modern = facts.modern.as_ref().is_some_and(Answer::is_result);
-        facts.foreign = Some(wire.come_from_elsewhere(modern).await);
-        wire.close().await;
+        facts.foreign = Some(client.send_foreign_origin(modern).await);
+        client.close().await;
         if let (Some(pid), true) = (self.pid, session.is_some()) {
             progress("opens and ends many sessions");
-            facts.memory = measure(wire, pid).await?;
+            facts.memory = measure(client, pid).await?;
         }
         Ok(facts)
     }
@@ -125,54 +125,54 @@ impl HttpCheck {
     /// time.
     async fn abandon(
         &self,
-        wire: &Wire<'_>,
+        client: &TestClient<'_>,
         places: &Places,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Option<(Duration, Answer)>, CheckError> {
         let Some(idle) = self.expect_idle else { return Ok(None) };
         let wait = idle + SLACK;
-        let Some(session) = self.visited(wire, places)? else {
+        let Some(session) = self.visited(client, places)? else {
             return Ok(Some((wait, Answer::Failed("no session could be opened".to_owned()))));
         };
         progress(&format!("waits {} for an abandoned session to end", duration::rough(wait)));
         let until = tokio::time::Instant::now() + wait;
         tokio::select! {
             () = tokio::time::sleep_until(until) => {}
-            () = wire.stop.wait(1) => return Ok(None),
+            () = client.stop.wait(1) => return Ok(None),
         }
-        Ok(Some((wait, wire.ask(&session).await)))
+        Ok(Some((wait, client.ask(&session).await)))
     }
 
     /// The session of a visitor process that has exited. A server that watches its clients would keep a session of
     /// ours as long as this process lives.
-    fn visited(&self, wire: &Wire<'_>, places: &Places) -> Result<Option<String>, CheckError> {
+    fn visited(&self, client: &TestClient<'_>, places: &Places) -> Result<Option<String>, CheckError> {
         let ready = duration::exact(self.ready);
         let words = ["check", "--part", "visitor", "--journal", "/dev/null", "--url", &self.url, "--ready", &ready];
         let words = words.map(OsString::from);
         let command: Vec<OsString> = std::iter::once(self.program.clone().into()).chain(words).collect();
         let env = [(VISITOR_TOKEN.into(), self.bearer.as_ref().map(OsString::from))];
         // The time to start, to open a session, and to report it.
-        let patience = self.ready + wire::PATIENCE;
+        let time_limit = self.ready + test_client::TIME_LIMIT;
         // This wait can't be stopped: a session with an unknown id could not be ended.
         let never = StopSignals::never();
-        let mut visitor = Subject::start(&Start {
+        let mut visitor = Subject::start(&SubjectStart {
             command: &command,
             env: &env,
             places,
-            patience: patience + wire::PATIENCE,
-            aloud: false,
+            time_limit: time_limit + test_client::TIME_LIMIT,
+            shares_stderr: false,
             terminal: false,
             stop: &never,
         })?;
-        let session = match visitor.hear(Moment::now() + patience) {
-            Heard::Line(line) => Some(String::from_utf8_lossy(&line).into_owned()),
-            Heard::End | Heard::Nothing => None,
+        let session = match visitor.read_line(Moment::now() + time_limit) {
+            SubjectOutput::Line(line) => Some(String::from_utf8_lossy(&line).into_owned()),
+            SubjectOutput::End | SubjectOutput::Nothing => None,
         };
         if let Some(session) = &session {
-            wire.has_open(session);
+            client.record_open(session);
             // The visitor sends `notifications/initialized` and exits. If the check was stopped, that is not needed.
-            if wire.stop.asked().is_none() {
-                visitor.wait_leader(Moment::now() + wire::PATIENCE);
+            if client.stop.asked().is_none() {
+                visitor.wait_leader(Moment::now() + test_client::TIME_LIMIT);
             }
         }
         // The visitor has reported everything.
@@ -191,21 +191,21 @@ pub fn visit(url: &str, bearer: Option<&str>, ready: Duration, tell: impl FnOnce
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let (Ok(url), Ok(runtime)) = (url.parse::<Uri>(), runtime) else { return false };
     let stop = StopSignals::never();
-    let wire = Wire::new(url, bearer, ready, &stop);
+    let client = TestClient::new(url, bearer, ready, &stop);
     let visiting = async {
-        wire.initialize(&[]).await;
-        let Some(session) = wire.any_open() else { return false };
+        client.initialize(&[]).await;
+        let Some(session) = client.any_open() else { return false };
         tell(&session);
-        wire.initialized(&session).await;
+        client.initialized(&session).await;
         true
     };
     LocalSet::new().block_on(&runtime, visiting)
 }
 
 /// The server's memory after each round of sessions that were opened and ended.
-async fn measure(wire: &Wire<'_>, pid: i32) -> Result<LeftMemory, CheckError> {
+async fn measure(client: &TestClient<'_>, pid: i32) -> Result<LeftMemory, CheckError> {
     let proc = Proc::own().map_err(CheckError::Proc)?;
-    let Some(held) = leash_tree::platform::identity::Held::open(&proc, pid) else {
+    let Some(held) = leash_tree::platform::identity::HeldProcess::open(&proc, pid) else {
         return Ok(LeftMemory::Unknown(format!("there is no process {pid}")));
     };
     let id: Identity = held.id;
@@ -213,13 +213,13 @@ async fn measure(wire: &Wire<'_>, pid: i32) -> Result<LeftMemory, CheckError> {
     let give_up = Moment::now() + Duration::from_secs(120);
     while bytes.len() <= ROUNDS || (judge::still_grows(SESSIONS, &bytes) && bytes.len() <= MOST_ROUNDS) {
         for _ in 0..SESSIONS {
-            let opened = wire.open().await;
+            let opened = client.open().await;
             let Some(session) = opened.session() else {
                 return Ok(LeftMemory::Unknown(format!("it stopped opening sessions: {}", opened.describe())));
             };
-            wire.ask(session).await;
-            let ended = wire.delete(session).await;
-            wire.stop.check()?;
+            client.ask(session).await;
+            let ended = client.delete(session).await;
+            client.stop.check()?;
             // A server whose sessions could not be ended may grow rightly.
             if !matches!(ended.status(), Some(200..300)) {
                 return Ok(LeftMemory::Unknown(format!("its sessions can't be ended: {}", ended.describe())));

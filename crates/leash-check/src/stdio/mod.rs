@@ -12,14 +12,14 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use self::judge::StdioRun;
-use self::plan::{ExitRequest, PLAN, Probe, Stage};
+use self::plan::{ExitRequest, ExitStage, PLAN, Probe};
 use self::talk::Handshake;
-use super::subject::{Start, Subject, exit_of};
-use super::{CheckError, Report, StopSignals};
+use super::subject::{Subject, SubjectStart, exit_of};
+use super::{CheckError, CheckReport, StopSignals};
 use leash_model::clock::Moment;
 use leash_tree::places::Places;
 
-pub use talk::Call;
+pub use talk::ToolCall;
 
 /// Extra time for a server that starts more slowly than the first time.
 const SLOWER: Duration = Duration::from_millis(200);
@@ -38,9 +38,9 @@ pub struct StdioCheck {
     /// The timeout of the handshake.
     pub ready: Duration,
     /// The call that shall be in flight; `tools/list` if `None`.
-    pub call: Option<Call>,
+    pub call: Option<ToolCall>,
     /// True if the server's stderr is ours.
-    pub aloud: bool,
+    pub shares_stderr: bool,
     /// True if warnings are findings.
     pub strict: bool,
 }
@@ -55,78 +55,78 @@ impl StdioCheck {
         places: &Places,
         stop: &StopSignals,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<Report, CheckError> {
-        let mut lives: Vec<StdioRun> = Vec::new();
+    ) -> Result<CheckReport, CheckError> {
+        let mut runs: Vec<StdioRun> = Vec::new();
         for probe in PLAN {
             progress(probe.title);
             // A server that was asked to exit right after its start has to start up first.
-            let start = lives.first().map(|life| match &life.handshake {
+            let start = runs.first().map(|run| match &run.handshake {
                 Some(Handshake::Done { took, .. }) => *took,
                 _ => self.ready,
             });
-            lives.push(self.live((places, stop), probe, start.unwrap_or_default())?);
-            if !matches!(lives[0].handshake, Some(Handshake::Done { .. })) {
-                let rows = judge::rows(&lives, None, self.grace);
-                return Ok(Report::new("stdio", shown(&self.command), rows, self.strict));
+            runs.push(self.run_once((places, stop), probe, start.unwrap_or_default())?);
+            if !matches!(runs[0].handshake, Some(Handshake::Done { .. })) {
+                let rows = judge::rows(&runs, None, self.grace);
+                return Ok(CheckReport::new("stdio", shown(&self.command), rows, self.strict));
             }
         }
         progress("starts again after all that");
         let again = self.start_again((places, stop))?;
-        let rows = judge::rows(&lives, Some(&again), self.grace);
-        Ok(Report::new("stdio", shown(&self.command), rows, self.strict))
+        let rows = judge::rows(&runs, Some(&again), self.grace);
+        Ok(CheckReport::new("stdio", shown(&self.command), rows, self.strict))
     }
 
     fn start<'a>(&'a self, (places, stop): On<'a>) -> Result<Subject<'a>, CheckError> {
-        Subject::start(&Start {
+        Subject::start(&SubjectStart {
             command: &self.command,
             env: &[],
             places,
-            patience: self.ready * 3 + self.grace * 3,
-            aloud: self.aloud,
+            time_limit: self.ready * 3 + self.grace * 3,
+            shares_stderr: self.shares_stderr,
             terminal: false,
             stop,
         })
     }
 
-    fn live(&self, on: On<'_>, probe: Probe, start: Duration) -> Result<StdioRun, CheckError> {
+    fn run_once(&self, on: On<'_>, probe: Probe, start: Duration) -> Result<StdioRun, CheckError> {
         let began = Moment::now();
         let mut subject = self.start(on)?;
         let (handshake, answered) = self.reach(&mut subject, probe.stage, (began, start));
         let ports = subject.members().into_iter().flat_map(|member| member.ports).collect();
         // A server that was asked right after its start has to start up first.
-        let early = probe.stage == Stage::Started;
-        let patience = if early { self.grace + start } else { self.grace };
+        let early = probe.stage == ExitStage::Started;
+        let time_limit = if early { self.grace + start } else { self.grace };
         let (lived, asked) = (subject.lives(), Moment::now());
         match probe.ask {
             ExitRequest::Eof => subject.close_stdin(),
             ExitRequest::Term => subject.signal(Signal::TERM),
-            ExitRequest::HostGone => subject.let_go(),
+            ExitRequest::HostGone => subject.close_pipes(),
         }
-        let gone = subject.wait_leader(asked + patience);
+        let gone = subject.wait_leader(asked + time_limit);
         let left_after = gone.then(|| Moment::now().since(asked));
         let left = if gone { subject.wait_gone(Moment::now() + self.grace) } else { Vec::new() };
-        let mut life = StdioRun {
+        let mut run = StdioRun {
             probe,
             handshake,
             answered,
             lived,
             left_after,
             exit: None,
-            patience,
+            time_limit,
             ports_left: left.iter().flat_map(|survivor| survivor.ports.clone()).collect(),
             ports,
             left,
-            last_words: subject.last_words(),
+            stderr_tail: subject.stderr_tail(),
             took: Moment::now().since(began),
         };
         if gone {
             // A process outside of the tree may also hold a port for the server: docker, a service.
-            life.ports_left.extend(life.ports.iter().filter(|port| is_taken(**port)));
+            run.ports_left.extend(run.ports.iter().filter(|port| is_taken(**port)));
         }
         let receipt = subject.end();
         on.1.check()?;
-        life.exit = left_after.and(receipt.ok().as_ref().and_then(exit_of));
-        Ok(life)
+        run.exit = left_after.and(receipt.ok().as_ref().and_then(exit_of));
+        Ok(run)
     }
 
     /// Brings the server to the stage at which it is asked to exit. The bool is true if the call was answered too
@@ -134,27 +134,27 @@ impl StdioCheck {
     fn reach(
         &self,
         subject: &mut Subject<'_>,
-        stage: Stage,
+        stage: ExitStage,
         (began, start): (Moment, Duration),
     ) -> (Option<Handshake>, bool) {
         let deadline = began + self.ready;
         match stage {
-            Stage::Started => (None, false),
-            Stage::Up => {
+            ExitStage::Started => (None, false),
+            ExitStage::Up => {
                 subject.wait_leader(began + start + SLOWER);
                 (None, false)
             }
-            Stage::Greeting => {
+            ExitStage::Greeting => {
                 subject.wait_leader(began + start + SLOWER);
-                talk::greet(subject);
+                talk::send_initialize(subject);
                 (None, false)
             }
-            Stage::Ready => (Some(talk::shake_hands(subject, began, deadline)), false),
-            Stage::InFlight => {
-                let handshake = talk::shake_hands(subject, began, deadline);
+            ExitStage::Ready => (Some(talk::handshake(subject, began, deadline)), false),
+            ExitStage::InFlight => {
+                let handshake = talk::handshake(subject, began, deadline);
                 let Handshake::Done { version, .. } = &handshake else { return (Some(handshake), false) };
-                let patience = if self.call.is_some() { AT_WORK } else { Duration::ZERO };
-                let answered = talk::call(subject, self.call.as_ref(), version, patience);
+                let time_limit = if self.call.is_some() { AT_WORK } else { Duration::ZERO };
+                let answered = talk::call(subject, self.call.as_ref(), version, time_limit);
                 (Some(handshake), answered)
             }
         }
@@ -163,7 +163,7 @@ impl StdioCheck {
     fn start_again(&self, on: On<'_>) -> Result<Handshake, CheckError> {
         let began = Moment::now();
         let mut subject = self.start(on)?;
-        let handshake = talk::shake_hands(&mut subject, began, began + self.ready);
+        let handshake = talk::handshake(&mut subject, began, began + self.ready);
         // Its end was tested before, so the result is not needed.
         let _ = subject.end();
         on.1.check()?;

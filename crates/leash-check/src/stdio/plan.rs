@@ -1,12 +1,12 @@
 //! The steps of the test of a stdio server, in order.
 
 use self::ExitRequest::{Eof, HostGone, Term};
-use self::Stage::{Greeting, InFlight, Ready, Started, Up};
+use self::ExitStage::{Greeting, InFlight, Ready, Started, Up};
 use crate::rule::{self, Rule};
 
 /// The moment at which the server is asked to exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum ExitStage {
     /// Right after the start, before any message.
     Started,
     /// The server is up, judging by its earlier start time; no message was sent.
@@ -46,11 +46,11 @@ impl ExitRequest {
 pub(super) struct Probe {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    pub(super) stage: Stage,
+    pub(super) stage: ExitStage,
     pub(super) ask: ExitRequest,
 }
 
-const fn probe(id: &'static str, title: &'static str, stage: Stage, ask: ExitRequest) -> Probe {
+const fn probe(id: &'static str, title: &'static str, stage: ExitStage, ask: ExitRequest) -> Probe {
     Probe { id, title, stage, ask }
 }
 

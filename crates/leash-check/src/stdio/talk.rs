@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::subject::{Heard, Subject};
+use crate::subject::{Subject, SubjectOutput};
 use leash_model::clock::Moment;
 
 /// The newest revision with a handshake, and the one without.
@@ -35,7 +35,7 @@ pub(super) enum Handshake {
 
 /// The call that shall be in flight.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Call {
+pub struct ToolCall {
     /// The tool.
     pub tool: String,
     /// Its arguments.
@@ -43,7 +43,7 @@ pub struct Call {
 }
 
 /// A reply to a request.
-enum Reply {
+enum ServerReply {
     Result(Value),
     Error(Value),
     Silent,
@@ -76,40 +76,40 @@ pub(crate) fn discover(id: u64) -> Value {
 }
 
 /// Sends `initialize` and does not wait.
-pub(super) fn greet(subject: &mut Subject<'_>) {
-    subject.say(&initialize().to_string(), Moment::now() + READ);
+pub(super) fn send_initialize(subject: &mut Subject<'_>) {
+    subject.write_line(&initialize().to_string(), Moment::now() + READ);
 }
 
 /// Performs the whole handshake. A server that refuses `initialize` may be one without a handshake: it is asked for
 /// its revision.
-pub(super) fn shake_hands(subject: &mut Subject<'_>, began: Moment, deadline: Moment) -> Handshake {
-    greet(subject);
+pub(super) fn handshake(subject: &mut Subject<'_>, began: Moment, deadline: Moment) -> Handshake {
+    send_initialize(subject);
     match reply(subject, 1, deadline) {
-        Reply::Result(result) => {
+        ServerReply::Result(result) => {
             let initialized = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
-            subject.say(&initialized.to_string(), deadline);
+            subject.write_line(&initialized.to_string(), deadline);
             let text = |value: &Value| value.as_str().unwrap_or("unknown").to_owned();
             let (server, version) = (text(&result["serverInfo"]["name"]), text(&result["protocolVersion"]));
             Handshake::Done { server, version, took: Moment::now().since(began) }
         }
-        Reply::Error(error) => ask_modern(subject, began, deadline).unwrap_or_else(|| {
+        ServerReply::Error(error) => discover_modern(subject, began, deadline).unwrap_or_else(|| {
             Handshake::Refused(format!("`initialize` was answered with an error: {}", error["message"]))
         }),
-        Reply::Silent => Handshake::Silent,
-        Reply::Left => Handshake::Left,
+        ServerReply::Silent => Handshake::Silent,
+        ServerReply::Left => Handshake::Left,
     }
 }
 
-fn ask_modern(subject: &mut Subject<'_>, began: Moment, deadline: Moment) -> Option<Handshake> {
-    subject.say(&discover(2).to_string(), deadline);
-    let Reply::Result(result) = reply(subject, 2, deadline) else { return None };
+fn discover_modern(subject: &mut Subject<'_>, began: Moment, deadline: Moment) -> Option<Handshake> {
+    subject.write_line(&discover(2).to_string(), deadline);
+    let ServerReply::Result(result) = reply(subject, 2, deadline) else { return None };
     let server = result["serverInfo"]["name"].as_str().unwrap_or("unknown").to_owned();
     Some(Handshake::Done { server, version: MODERN.to_owned(), took: Moment::now().since(began) })
 }
 
-/// Sends the call, waits until the server has read it and has worked on it for `patience`; returns true if it has
+/// Sends the call, waits until the server has read it and has worked on it for `time_limit`; returns true if it has
 /// responded by then.
-pub(super) fn call(subject: &mut Subject<'_>, call: Option<&Call>, version: &str, patience: Duration) -> bool {
+pub(super) fn call(subject: &mut Subject<'_>, call: Option<&ToolCall>, version: &str, time_limit: Duration) -> bool {
     let (method, mut params) = match call {
         Some(call) => ("tools/call", json!({ "name": call.tool, "arguments": call.arguments })),
         None => ("tools/list", json!({})),
@@ -118,12 +118,12 @@ pub(super) fn call(subject: &mut Subject<'_>, call: Option<&Call>, version: &str
         params["_meta"] = modern_meta();
     }
     let request = json!({ "jsonrpc": "2.0", "id": 3, "method": method, "params": params });
-    subject.say(&request.to_string(), Moment::now() + READ);
+    subject.write_line(&request.to_string(), Moment::now() + READ);
     subject.wait_read(Moment::now() + READ);
-    match reply(subject, 3, Moment::now() + patience) {
-        Reply::Result(_) | Reply::Error(_) => true,
-        Reply::Silent => false,
-        Reply::Left => {
+    match reply(subject, 3, Moment::now() + time_limit) {
+        ServerReply::Result(_) | ServerReply::Error(_) => true,
+        ServerReply::Silent => false,
+        ServerReply::Left => {
             subject.wait_leader(Moment::now() + LEAVING);
             false
         }
@@ -131,29 +131,29 @@ pub(super) fn call(subject: &mut Subject<'_>, call: Option<&Call>, version: &str
 }
 
 /// Reads until the response to `id` arrives. Requests of the server are answered meanwhile, so that it can continue.
-fn reply(subject: &mut Subject<'_>, id: u64, deadline: Moment) -> Reply {
+fn reply(subject: &mut Subject<'_>, id: u64, deadline: Moment) -> ServerReply {
     let mut backlog = BACKLOG;
     loop {
-        let line = match subject.hear(deadline) {
-            Heard::Line(line) => line,
-            Heard::End => return Reply::Left,
-            Heard::Nothing => return Reply::Silent,
+        let line = match subject.read_line(deadline) {
+            SubjectOutput::Line(line) => line,
+            SubjectOutput::End => return ServerReply::Left,
+            SubjectOutput::Nothing => return ServerReply::Silent,
         };
         // Lines that are not messages are ignored: they are not leaks.
         let mut message = serde_json::from_slice::<Value>(&line).unwrap_or_default();
         if let (Some(method), Some(theirs)) = (message["method"].as_str(), message.get("id")) {
-            subject.say(&answer(method, theirs).to_string(), deadline);
+            subject.write_line(&answer(method, theirs).to_string(), deadline);
         } else if message["id"] == id {
             return match message.get_mut("result") {
-                Some(result) => Reply::Result(result.take()),
-                None => Reply::Error(message["error"].take()),
+                Some(result) => ServerReply::Result(result.take()),
+                None => ServerReply::Error(message["error"].take()),
             };
         }
         if Moment::now() >= deadline {
             backlog = backlog.saturating_sub(line.len() + 1);
         }
         if backlog == 0 {
-            return Reply::Silent;
+            return ServerReply::Silent;
         }
     }
 }

@@ -3,7 +3,7 @@
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 
 use super::Connection;
-use crate::machine::Session;
+use crate::machine::SessionHeaders;
 use crate::message::{HostMessage, MessageKind};
 use leash_protocol::envelope::Message;
 use leash_protocol::era::Era;
@@ -55,8 +55,8 @@ impl Connection {
     }
 }
 
-fn session_headers(session: Option<&Session>, headers: &mut HeaderMap) {
-    if let Some(Session { id, version }) = session {
+fn session_headers(session: Option<&SessionHeaders>, headers: &mut HeaderMap) {
+    if let Some(SessionHeaders { id, version }) = session {
         set_session(headers, id.as_deref(), version.as_deref());
     }
 }

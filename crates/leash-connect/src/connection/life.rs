@@ -6,15 +6,15 @@ use std::rc::Rc;
 use hyper::{Method, StatusCode, Uri};
 
 use super::Connection;
-use crate::machine::{Effect, Event, Gone, Life, SessionNumber, State, UpstreamTransport};
+use crate::machine::{ConnectionLife, Effect, Event, GoneReason, SessionNumber, State, UpstreamTransport};
 use crate::response::RequestFailure;
-use leash_upstream::delete::{self, Deleted};
+use leash_upstream::delete::{self, DeleteResult};
 use leash_upstream::lost::Lost;
 use leash_upstream::notice::Notice;
 
 impl Connection {
     /// The connection's life, to read it.
-    pub(crate) fn life(&self) -> Ref<'_, Life> {
+    pub(crate) fn life(&self) -> Ref<'_, ConnectionLife> {
         self.life.borrow()
     }
 
@@ -46,9 +46,9 @@ impl Connection {
     pub(crate) fn session_lost(self: &Rc<Self>, generation: u64, failure: &RequestFailure) {
         let gone = match failure {
             RequestFailure::Refused(refusal) if refusal.lost(&Method::POST) == Some(Lost::Forgotten) => {
-                Some(Gone::Forgotten)
+                Some(GoneReason::Forgotten)
             }
-            RequestFailure::StreamClosed => Some(Gone::StreamClosed),
+            RequestFailure::StreamClosed => Some(GoneReason::StreamClosed),
             _ => None,
         };
         self.apply(Event::SessionLost { generation, gone });
@@ -71,8 +71,8 @@ impl Connection {
             Effect::Delete(session) => self.delete(session),
             Effect::RecordGone(session, gone) => {
                 let how = match gone {
-                    Gone::Forgotten => Deleted::forgotten(StatusCode::NOT_FOUND),
-                    Gone::StreamClosed => Deleted::closed(),
+                    GoneReason::Forgotten => DeleteResult::forgotten(StatusCode::NOT_FOUND),
+                    GoneReason::StreamClosed => DeleteResult::closed(),
                 };
                 let written = self.sessions.borrow_mut().gone(session, &how);
                 self.notices.check_written(written);
@@ -109,10 +109,10 @@ impl Connection {
     fn delete(self: &Rc<Self>, session: SessionNumber) {
         let connection = Rc::clone(self);
         self.tasks.spawn_local(async move {
-            let ticket = connection.sessions.borrow().ticket(session);
-            let how = match ticket {
-                Some(ticket) => delete::delete(&connection.delete_client, &ticket).await,
-                None => Deleted::closed(),
+            let delete_target = connection.sessions.borrow().delete_target(session);
+            let how = match delete_target {
+                Some(delete_target) => delete::delete(&connection.delete_client, &delete_target).await,
+                None => DeleteResult::closed(),
             };
             let told = connection.sessions.borrow_mut().ended(session, &how);
             connection.notices.check_written(told);

@@ -16,15 +16,15 @@ use tokio_util::task::TaskTracker;
 
 use crate::exchange::Exchange;
 use crate::http::HttpClient;
-use crate::machine::{Life, UpstreamTransport};
+use crate::machine::{ConnectionLife, UpstreamTransport};
 use crate::message::{HostMessage, MessageKind};
 use crate::notices::Notices;
 use crate::outbox::Outbox;
 use crate::pipe::HostQueue;
 use crate::upstream_sessions::UpstreamSessions;
 use leash_protocol::header_copies::HeaderCopies;
-use leash_upstream::address::Upstream;
-use leash_upstream::client::Client;
+use leash_upstream::address::UpstreamServer;
+use leash_upstream::client::UpstreamClient;
 
 /// The messages between the host and the upstream.
 #[derive(Debug, Default)]
@@ -48,20 +48,20 @@ pub(crate) struct Traffic {
 
 /// One connection.
 pub(crate) struct Connection {
-    pub(crate) upstream: Upstream,
+    pub(crate) upstream: UpstreamServer,
     pub(crate) http: HttpClient,
     /// The client for DELETE.
-    pub(crate) delete_client: Client,
+    pub(crate) delete_client: UpstreamClient,
     pub(crate) host: HostQueue,
     pub(crate) notices: Notices,
     pub(crate) traffic: RefCell<Traffic>,
     pub(crate) sessions: RefCell<UpstreamSessions>,
-    life: RefCell<Life>,
+    life: RefCell<ConnectionLife>,
     pub(crate) tasks: TaskTracker,
     /// Stops all exchanges with the upstream.
     pub(crate) stop: CancellationToken,
     /// Stops the wait for the response to `initialize`.
-    pub(crate) last_call: CancellationToken,
+    pub(crate) stop_initialize: CancellationToken,
     /// Wakes the main loop: a message may be sent, a session must be opened again, or the connection is over.
     pub(crate) wake: Notify,
     /// The main loop must start a task that opens the lost session again.
@@ -75,8 +75,8 @@ pub(crate) struct Connection {
 }
 
 /// The parts from which a connection is created.
-pub(crate) struct Parts {
-    pub(crate) upstream: Upstream,
+pub(crate) struct ConnectionParts {
+    pub(crate) upstream: UpstreamServer,
     pub(crate) transport: UpstreamTransport,
     pub(crate) revives: bool,
     pub(crate) host: HostQueue,
@@ -85,20 +85,20 @@ pub(crate) struct Parts {
 }
 
 impl Connection {
-    pub(crate) fn new(parts: Parts) -> Rc<Connection> {
-        let Parts { upstream, transport, revives, host, sessions, notices } = parts;
+    pub(crate) fn new(parts: ConnectionParts) -> Rc<Connection> {
+        let ConnectionParts { upstream, transport, revives, host, sessions, notices } = parts;
         Rc::new(Connection {
             upstream,
             http: HttpClient::new(),
-            delete_client: Client::new(),
+            delete_client: UpstreamClient::new(),
             host,
             notices,
             traffic: RefCell::default(),
             sessions: RefCell::new(sessions),
-            life: RefCell::new(Life::new(transport, revives)),
+            life: RefCell::new(ConnectionLife::new(transport, revives)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
-            last_call: CancellationToken::new(),
+            stop_initialize: CancellationToken::new(),
             wake: Notify::new(),
             revival_due: Cell::new(false),
             end_pause: Notify::new(),

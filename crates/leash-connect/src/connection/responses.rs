@@ -6,7 +6,7 @@ use super::Connection;
 use crate::exchange::Exchange;
 use crate::machine::Event;
 use crate::notices::Warning;
-use leash_protocol::envelope::{Envelope, IdKey, Kind, Message};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message};
 
 impl Connection {
     /// Finds the exchange that a response belongs to: the one in whose stream it came, or else any.
@@ -18,7 +18,7 @@ impl Connection {
     /// Records the facts that must be known before the host gets a message. Returns true if the host does not get it.
     pub(crate) fn before_passing(self: &Rc<Self>, own: Option<&Rc<Exchange>>, message: &Message<'_>) -> bool {
         let Message::One(envelope) = message else { return false };
-        let key = envelope.key().filter(|_| envelope.kind == Kind::Response);
+        let key = envelope.key().filter(|_| envelope.kind == EnvelopeKind::Response);
         let Some(exchange) = key.and_then(|key| self.exchange_of(own, &key)) else { return false };
         if exchange.is_initialize() {
             self.handshake_answered(&exchange, envelope);
@@ -41,7 +41,7 @@ impl Connection {
 
     /// Records the requests that a message answers.
     pub(crate) fn after_passing(&self, own: Option<&Rc<Exchange>>, message: &Message<'_>) {
-        for envelope in message.envelopes().iter().filter(|envelope| envelope.kind == Kind::Response) {
+        for envelope in message.envelopes().iter().filter(|envelope| envelope.kind == EnvelopeKind::Response) {
             let Some(key) = envelope.key() else { continue };
             let Some(exchange) = self.exchange_of(own, &key) else { continue };
             let Some(request) = exchange.answer(&key) else { continue };

@@ -7,20 +7,20 @@ fn endpoint() -> Uri {
 }
 
 /// A connection by Streamable HTTP in this state, whose session has the number 1.
-fn life(state: &State) -> Life {
-    let mut life = Life::new(UpstreamTransport::Streamable(endpoint()), true);
-    life.session = Some(Session { id: Some("s-1".to_owned()), version: None });
+fn life(state: &State) -> ConnectionLife {
+    let mut life = ConnectionLife::new(UpstreamTransport::Streamable(endpoint()), true);
+    life.session = Some(SessionHeaders { id: Some("s-1".to_owned()), version: None });
     life.generation = 1;
     match state {
         State::Ending(_) | State::LeftToKeeper(_) => life.leaving = vec![1],
         State::Ended(_) => {}
         State::Opening | State::Live | State::Reviving | State::Paused => life.current = Some(1),
     }
-    Life { state: state.clone(), ..life }
+    ConnectionLife { state: state.clone(), ..life }
 }
 
 /// Applies an event. Returns the effects, after the new state if it is another one.
-fn after(life: &mut Life, event: Event) -> String {
+fn after(life: &mut ConnectionLife, event: Event) -> String {
     let before = life.state.clone();
     let effects = life.apply(event).into_iter().map(|effect| format!("{effect:?}"));
     let state = (life.state != before).then(|| format!("-> {:?}", life.state));
@@ -32,7 +32,7 @@ fn accepted(session: Option<SessionNumber>, awaited: bool) -> Event {
     Event::InitializeAccepted { endpoint: endpoint(), session, awaited }
 }
 
-fn lost(gone: Option<Gone>) -> Event {
+fn lost(gone: Option<GoneReason>) -> Event {
     Event::SessionLost { generation: 1, gone }
 }
 
@@ -78,9 +78,9 @@ fn every_event_is_decided_in_every_state() {
     let [gone, gone_revive, gone_retry] =
         [("", ""), ("-> Reviving ", " SuspendOutbox Revive"), ("-> Reviving ", " SuspendOutbox EndPause")]
             .map(|(before, after)| format!("{before}RecordGone(1, Forgotten){after}"));
-    check(&lost(Some(Gone::Forgotten)), [&gone, &gone_revive, &gone, &gone_retry], nothing);
+    check(&lost(Some(GoneReason::Forgotten)), [&gone, &gone_revive, &gone, &gone_retry], nothing);
     check(&Event::StreamClosed { generation: 0 }, [""; 4], nothing);
-    check(&Event::SessionLost { generation: 0, gone: Some(Gone::Forgotten) }, [""; 4], nothing);
+    check(&Event::SessionLost { generation: 0, gone: Some(GoneReason::Forgotten) }, [""; 4], nothing);
     check(&Event::Revived, ["", "", "-> Live ResumeOutbox", ""], nothing);
     check(&Event::RevivalFailed, ["", "", "-> Live ResumeOutbox", ""], nothing);
     check(&Event::PauseOver, ["", "", "-> Live ResumeOutbox", "-> Live ResumeOutbox"], nothing);
@@ -104,23 +104,23 @@ fn connection_is_over_when_all_sessions_ended() {
 #[test]
 fn lost_session_ends_the_connection_if_leash_may_not_revive_it() {
     for state in [State::Opening, State::Live] {
-        let mut explicit = Life { revives: false, ..life(&state) };
+        let mut explicit = ConnectionLife { revives: false, ..life(&state) };
         let end = "-> Ending(UpstreamForgot)";
         let expected = format!("{end} RecordGone(1, Forgotten) AnnounceEnd(UpstreamForgot)");
-        assert_eq!(after(&mut explicit, lost(Some(Gone::Forgotten))), expected);
-        let mut vague = Life { revives: false, ..life(&state) };
+        assert_eq!(after(&mut explicit, lost(Some(GoneReason::Forgotten))), expected);
+        let mut vague = ConnectionLife { revives: false, ..life(&state) };
         assert_eq!(after(&mut vague, lost(None)), format!("{end} AnnounceEnd(UpstreamForgot) Delete(1)"));
     }
 }
 
 /// A connection by HTTP+SSE in this state, whose stream is closed.
-fn closed(state: &State) -> Life {
-    Life { transport: UpstreamTransport::HttpSse(None), current: None, ..life(state) }
+fn closed(state: &State) -> ConnectionLife {
+    ConnectionLife { transport: UpstreamTransport::HttpSse(None), current: None, ..life(state) }
 }
 
 #[test]
 fn closed_stream_of_http_sse_is_opened_again_until_it_works() {
-    let mut life = Life { transport: UpstreamTransport::HttpSse(Some(endpoint())), ..life(&State::Live) };
+    let mut life = ConnectionLife { transport: UpstreamTransport::HttpSse(Some(endpoint())), ..life(&State::Live) };
     let expected = "-> Reviving RecordGone(1, StreamClosed) SuspendOutbox Revive";
     assert_eq!(after(&mut life, Event::StreamClosed { generation: 1 }), expected);
     assert_eq!(life.transport, UpstreamTransport::HttpSse(None));
@@ -129,7 +129,7 @@ fn closed_stream_of_http_sse_is_opened_again_until_it_works() {
     // The stream was opened and closed again before the handshake was complete.
     assert_eq!(after(&mut life, Event::Revived), "-> Paused ResumeOutbox");
     // A message needs the session, so the pause ends early.
-    assert_eq!(after(&mut life, lost(Some(Gone::StreamClosed))), "-> Reviving SuspendOutbox EndPause");
+    assert_eq!(after(&mut life, lost(Some(GoneReason::StreamClosed))), "-> Reviving SuspendOutbox EndPause");
     assert_eq!(after(&mut life, Event::PauseOver), "");
     let opened = Event::StreamOpened { endpoint: endpoint(), session: 2 };
     assert_eq!(after(&mut life, opened), "StopListener Hold(Some(2))");
@@ -147,7 +147,7 @@ fn host_that_opens_a_session_itself_ends_the_revival() {
 
 #[test]
 fn transport_is_learnt_once() {
-    let mut life = Life::new(UpstreamTransport::Unknown, true);
+    let mut life = ConnectionLife::new(UpstreamTransport::Unknown, true);
     life.apply(Event::PostAccepted(endpoint()));
     assert_eq!(life.transport, UpstreamTransport::Streamable(endpoint()));
     life.apply(Event::PostAccepted(Uri::from_static("http://h/other")));

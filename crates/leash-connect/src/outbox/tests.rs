@@ -75,7 +75,7 @@ fn responses_and_cancellations_overtake_waiting_requests() {
 fn subscriptions_do_not_count_as_in_flight() {
     let mut outbox = Outbox::default();
     let listen = r#"{"jsonrpc":"2.0","id":1,"method":"subscriptions/listen","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"}}}"#;
-    for number in 0..limits::LISTENS as u64 {
+    for number in 0..limits::SUBSCRIPTIONS as u64 {
         assert!(!outbox.has_all_subscriptions());
         outbox.push(message(number, listen));
         assert_eq!(taken(&mut outbox), Some(number));

@@ -6,8 +6,11 @@ fn request() -> PendingRequest {
     HostMessage::read(0, Bytes::from_static(line.as_bytes())).expect("JSON").requests.remove(0)
 }
 
-fn refusal(status: u16, body: &str) -> Refusal {
-    Refusal { status: StatusCode::from_u16(status).expect("a status"), body: Bytes::copy_from_slice(body.as_bytes()) }
+fn refusal(status: u16, body: &str) -> RefusedResponse {
+    RefusedResponse {
+        status: StatusCode::from_u16(status).expect("a status"),
+        body: Bytes::copy_from_slice(body.as_bytes()),
+    }
 }
 
 fn check(status: u16, body: &str, line: &str) {

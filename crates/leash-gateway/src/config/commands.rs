@@ -3,29 +3,29 @@
 use std::ffi::OsStr;
 use std::path::PathBuf;
 
-use super::mistake::Mistake;
-use super::settings::{CommandLine, Origin, Settings, Target};
+use super::mistake::ConfigMistake;
+use super::settings::{FilePosition, ServerCommand, ServerTarget, Settings};
 use leash_model::start_failure::{CommandOrigin, StartFailure};
 use leash_tree::platform::resolve::resolve;
 
 /// Searches for the program and the directory of every server. `path` is the PATH of this process, which a server
 /// inherits unless its `env` has another one.
-pub fn check_commands(settings: &Settings, path: Option<&OsStr>) -> Vec<Mistake> {
+pub fn check_commands(settings: &Settings, path: Option<&OsStr>) -> Vec<ConfigMistake> {
     let mut found = Vec::new();
     for (name, server) in &settings.servers {
-        let Target::Command(line) = &server.target else { continue };
+        let ServerTarget::Command(line) = &server.target else { continue };
         if let Err(failure) = check(line, path) {
-            let nowhere = Origin { file: "command".to_owned(), line: 0, column: 0 };
-            let Origin { file, line, column } = settings.origins.get(name).cloned().unwrap_or(nowhere);
+            let nowhere = FilePosition { file: "command".to_owned(), line: 0, column: 0 };
+            let FilePosition { file, line, column } = settings.origins.get(name).cloned().unwrap_or(nowhere);
             let (what, hint) = (format!("server `{name}`: {}", failure.line()), failure.hint(CommandOrigin::File));
-            found.push(Mistake { file, line, column, what, hint: Some(hint) });
+            found.push(ConfigMistake { file, line, column, what, hint: Some(hint) });
         }
     }
     found.sort_by_key(|mistake| (mistake.line, mistake.column));
     found
 }
 
-fn check(line: &CommandLine, path: Option<&OsStr>) -> Result<PathBuf, StartFailure> {
+fn check(line: &ServerCommand, path: Option<&OsStr>) -> Result<PathBuf, StartFailure> {
     let path = line.env.get("PATH").map(OsStr::new).or(path);
     resolve(OsStr::new(&line.command), path, line.cwd.as_deref())
 }
@@ -73,8 +73,8 @@ mod tests {
 
     #[test]
     fn a_mistake_without_a_file_has_no_line() {
-        let line = CommandLine { command: "no-such-program".to_owned(), ..CommandLine::default() };
-        let settings = crate::config::single("a", Target::Command(line), Default::default()).expect("valid");
+        let line = ServerCommand { command: "no-such-program".to_owned(), ..ServerCommand::default() };
+        let settings = crate::config::single("a", ServerTarget::Command(line), Default::default()).expect("valid");
         let found = check_commands(&settings, Some(OsStr::new("/bin")));
         assert_eq!(found[0].to_string(), "command: server `a`: command `no-such-program` was not found");
     }

@@ -6,7 +6,7 @@
 
 /// The reason that a text cannot be expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Unexpanded {
+pub(super) enum ExpandError {
     /// The variable is not set, and there is no default.
     NotSet(String),
     /// The text between the braces is not the name of a variable.
@@ -15,31 +15,31 @@ pub(super) enum Unexpanded {
     Nested(String),
 }
 
-impl Unexpanded {
+impl ExpandError {
     pub(super) fn what(&self) -> String {
         match self {
-            Unexpanded::NotSet(name) => format!("variable `{name}` is not set"),
-            Unexpanded::NotAName(inner) => format!("`${{{inner}}}` names no variable"),
-            Unexpanded::Nested(inner) => format!("the default in `${{{inner}}}` is a variable itself"),
+            ExpandError::NotSet(name) => format!("variable `{name}` is not set"),
+            ExpandError::NotAName(inner) => format!("`${{{inner}}}` names no variable"),
+            ExpandError::Nested(inner) => format!("the default in `${{{inner}}}` is a variable itself"),
         }
     }
 
     pub(super) fn hint(&self) -> String {
         match self {
-            Unexpanded::NotSet(name) => {
+            ExpandError::NotSet(name) => {
                 format!("set it before leash is started, or give a default: `${{{name}:-...}}`")
             }
-            Unexpanded::NotAName(inner) => match inner.strip_prefix("env:") {
+            ExpandError::NotAName(inner) => match inner.strip_prefix("env:") {
                 Some(name) if is_name(name) => format!("write `${{{name}}}`"),
                 _ => "only `${NAME}` and `${NAME:-default}` are expanded; `$NAME` is left alone".to_owned(),
             },
-            Unexpanded::Nested(_) => "a default is taken as it is; use one variable, or a plain default".to_owned(),
+            ExpandError::Nested(_) => "a default is taken as it is; use one variable, or a plain default".to_owned(),
         }
     }
 }
 
 /// Expands every variable in `text`, or returns all that cannot be expanded.
-pub(super) fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, Vec<Unexpanded>> {
+pub(super) fn expand(text: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, Vec<ExpandError>> {
     let (mut expanded, mut failed) = (String::with_capacity(text.len()), Vec::new());
     let mut rest = text;
     while let Some((before, inner, after)) = next(rest) {
@@ -74,19 +74,19 @@ fn next(text: &str) -> Option<(&str, &str, &str)> {
     }
 }
 
-fn value(inner: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, Unexpanded> {
+fn value(inner: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<String, ExpandError> {
     let (name, default) = match inner.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inner, None),
     };
     if !is_name(name) {
-        return Err(Unexpanded::NotAName(inner.to_owned()));
+        return Err(ExpandError::NotAName(inner.to_owned()));
     }
     if default.is_some_and(|default| default.contains("${")) {
         // The brace that ended `inner` belongs to the nested variable, so the whole text has one more.
-        return Err(Unexpanded::Nested(format!("{inner}}}")));
+        return Err(ExpandError::Nested(format!("{inner}}}")));
     }
-    variable(name).or_else(|| default.map(str::to_owned)).ok_or_else(|| Unexpanded::NotSet(name.to_owned()))
+    variable(name).or_else(|| default.map(str::to_owned)).ok_or_else(|| ExpandError::NotSet(name.to_owned()))
 }
 
 fn is_name(text: &str) -> bool {
@@ -170,7 +170,7 @@ mod tests {
         check("${1}", "! `${1}` names no variable");
         check("${:-x}", "! `${:-x}` names no variable");
         check("${NO:-${HOME}}", "! the default in `${NO:-${HOME}}` is a variable itself");
-        assert_eq!(Unexpanded::NotAName("env:X".to_owned()).hint(), "write `${X}`");
+        assert_eq!(ExpandError::NotAName("env:X".to_owned()).hint(), "write `${X}`");
     }
 
     proptest! {

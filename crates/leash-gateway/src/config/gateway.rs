@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use super::json::{Field, Object, Reader};
+use super::json::{ConfigReader, Field, Object};
 use super::keys;
 use super::settings::{LocalUsers, Secret, Settings};
-use super::terms::{TERMS, Terms, set};
+use super::terms::{ServerTerms, TERMS, set};
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// Reads the file. The result is valid only if no mistake was found.
     pub(super) fn file(&mut self) -> Settings {
         let mut settings = Settings::default();
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
     }
 
     fn gateway(&mut self, field: &Field<'a>, settings: &mut Settings) {
-        let mut defaults = Terms::default();
+        let mut defaults = ServerTerms::default();
         let Some(leash) = self.object(field.value, "`leash`", "`leash`") else { return };
         for field in &leash.0 {
             match field.name.as_str() {

@@ -5,12 +5,12 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::mistake::Mistake;
-use super::settings::Origin;
-use super::terms::Terms;
+use super::mistake::ConfigMistake;
+use super::settings::FilePosition;
+use super::terms::ServerTerms;
 
 /// The text that is read, and every mistake found in it so far.
-pub(super) struct Reader<'a> {
+pub(super) struct ConfigReader<'a> {
     pub(super) text: &'a str,
     pub(super) file: &'a str,
     /// The environment.
@@ -20,8 +20,8 @@ pub(super) struct Reader<'a> {
     /// True if variables are expanded.
     pub(super) expands: bool,
     /// The terms of a server that gives none of its own.
-    pub(super) defaults: Terms,
-    pub(super) found: Vec<Mistake>,
+    pub(super) defaults: ServerTerms,
+    pub(super) found: Vec<ConfigMistake>,
 }
 
 /// A value with its name, the position of that name, and the object that contains it: `idle` in server `files`.
@@ -41,7 +41,7 @@ impl<'a> Field<'a> {
     }
 
     pub(super) fn is_null(&self) -> bool {
-        kind(self.value) == Kind::Null
+        kind(self.value) == JsonType::Null
     }
 }
 
@@ -74,30 +74,30 @@ impl<'a> Object<'a> {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// A reader that expands variables.
-    pub(super) fn new(text: &'a str, file: &'a str, variable: &'a dyn Fn(&str) -> Option<String>) -> Reader<'a> {
-        let (defaults, found) = (Terms::default(), Vec::new());
-        Reader { text, file, variable, overridden: false, expands: true, defaults, found }
+    pub(super) fn new(text: &'a str, file: &'a str, variable: &'a dyn Fn(&str) -> Option<String>) -> ConfigReader<'a> {
+        let (defaults, found) = (ServerTerms::default(), Vec::new());
+        ConfigReader { text, file, variable, overridden: false, expands: true, defaults, found }
     }
 
     /// Records a mistake. `at` is a part of the text.
     pub(super) fn say(&mut self, at: &str, what: impl Into<String>, hint: impl Into<Option<String>>) {
-        let Origin { file, line, column } = self.origin(at);
-        self.found.push(Mistake { file, line, column, what: what.into(), hint: hint.into() });
+        let FilePosition { file, line, column } = self.origin(at);
+        self.found.push(ConfigMistake { file, line, column, what: what.into(), hint: hint.into() });
     }
 
     /// The position of a part of the text.
-    pub(super) fn origin(&self, part: &str) -> Origin {
+    pub(super) fn origin(&self, part: &str) -> FilePosition {
         // A value keeps no position, but it is a slice of the text: the distance of their addresses is its offset.
         let offset = (part.as_ptr() as usize).saturating_sub(self.text.as_ptr() as usize);
         self.place(offset)
     }
 
-    fn place(&self, offset: usize) -> Origin {
+    fn place(&self, offset: usize) -> FilePosition {
         let before = self.text.get(..offset).unwrap_or(self.text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
-        Origin {
+        FilePosition {
             file: self.file.to_owned(),
             line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
             column: before[line_start..].chars().count() + 1,
@@ -138,15 +138,15 @@ impl<'a> Reader<'a> {
         } else {
             None
         };
-        let Origin { file, line, column } = self.place(offset);
+        let FilePosition { file, line, column } = self.place(offset);
         let what = format!("this is not JSON: {why}");
-        self.found.push(Mistake { file, line, column, what, hint: hint.map(str::to_owned) });
+        self.found.push(ConfigMistake { file, line, column, what, hint: hint.map(str::to_owned) });
     }
 
     /// The entries of an object. In mistakes, `what` names the value itself and `place` names it as the container of
     /// its fields.
     pub(super) fn object(&mut self, value: &'a RawValue, what: &str, place: &str) -> Option<Object<'a>> {
-        let Ok(Entries(entries)) = serde_json::from_str::<Entries<'a>>(value.get()) else {
+        let Ok(RawEntries(entries)) = serde_json::from_str::<RawEntries<'a>>(value.get()) else {
             self.say(value.get(), format!("{what} must be an object, not {}", kind(value)), None);
             return None;
         };
@@ -179,7 +179,7 @@ impl<'a> Reader<'a> {
 
     /// A text.
     pub(super) fn string(&mut self, field: &Field<'a>) -> Option<String> {
-        if kind(field.value) != Kind::Text {
+        if kind(field.value) != JsonType::Text {
             self.wrong_type(field, "a text in double quotes");
             return None;
         }
@@ -211,7 +211,7 @@ impl<'a> Reader<'a> {
 
 /// The type of a value, by its first character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum JsonType {
     Object,
     Array,
     Text,
@@ -220,54 +220,54 @@ pub(super) enum Kind {
     Number,
 }
 
-pub(super) fn kind(value: &RawValue) -> Kind {
+pub(super) fn kind(value: &RawValue) -> JsonType {
     match value.get().bytes().next() {
-        Some(b'{') => Kind::Object,
-        Some(b'[') => Kind::Array,
-        Some(b'"') => Kind::Text,
-        Some(b't' | b'f') => Kind::Boolean,
-        Some(b'n') => Kind::Null,
-        _ => Kind::Number,
+        Some(b'{') => JsonType::Object,
+        Some(b'[') => JsonType::Array,
+        Some(b'"') => JsonType::Text,
+        Some(b't' | b'f') => JsonType::Boolean,
+        Some(b'n') => JsonType::Null,
+        _ => JsonType::Number,
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for JsonType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Kind::Object => "an object",
-            Kind::Array => "an array",
-            Kind::Text => "a text",
-            Kind::Boolean => "a boolean",
-            Kind::Null => "null",
-            Kind::Number => "a number",
+            JsonType::Object => "an object",
+            JsonType::Array => "an array",
+            JsonType::Text => "a text",
+            JsonType::Boolean => "a boolean",
+            JsonType::Null => "null",
+            JsonType::Number => "a number",
         })
     }
 }
 
 /// The keys and values of an object, as they were written; none if it is not an object.
 pub(super) fn entries(value: &RawValue) -> Vec<(&RawValue, &RawValue)> {
-    serde_json::from_str::<Entries<'_>>(value.get()).map(|Entries(entries)| entries).unwrap_or_default()
+    serde_json::from_str::<RawEntries<'_>>(value.get()).map(|RawEntries(entries)| entries).unwrap_or_default()
 }
 
 /// An object as it was written: in order, with duplicate keys.
-struct Entries<'a>(Vec<(&'a RawValue, &'a RawValue)>);
+struct RawEntries<'a>(Vec<(&'a RawValue, &'a RawValue)>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Entries<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Entries<'a>, D::Error> {
+impl<'de: 'a, 'a> Deserialize<'de> for RawEntries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<RawEntries<'a>, D::Error> {
         struct InOrder;
         impl<'de> Visitor<'de> for InOrder {
-            type Value = Entries<'de>;
+            type Value = RawEntries<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawEntries<'de>, A::Error> {
                 let mut entries = Vec::new();
                 while let Some(entry) = map.next_entry()? {
                     entries.push(entry);
                 }
-                Ok(Entries(entries))
+                Ok(RawEntries(entries))
             }
         }
         deserializer.deserialize_map(InOrder)

@@ -4,7 +4,7 @@ use std::fmt;
 
 /// One mistake.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistake {
+pub struct ConfigMistake {
     /// The file, as the caller named it; without a file, the option, such as `--name`.
     pub file: String,
     /// The line, from 1; 0 if there is no file.
@@ -17,7 +17,7 @@ pub struct Mistake {
     pub hint: Option<String>,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ConfigMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == 0 {
             write!(f, "{}: {}", self.file, self.what)
@@ -29,39 +29,39 @@ impl fmt::Display for Mistake {
 
 /// Every mistake of a configuration, in the order of the file. There is at least one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mistakes(Vec<Mistake>);
+pub struct ConfigMistakes(Vec<ConfigMistake>);
 
-impl Mistakes {
+impl ConfigMistakes {
     /// `Ok` without mistakes; otherwise all of them, sorted by position.
-    pub fn none(mut found: Vec<Mistake>) -> Result<(), Mistakes> {
+    pub fn none(mut found: Vec<ConfigMistake>) -> Result<(), ConfigMistakes> {
         if found.is_empty() {
             return Ok(());
         }
         found.sort_by_key(|mistake| (mistake.line, mistake.column));
-        Err(Mistakes(found))
+        Err(ConfigMistakes(found))
     }
 
     /// All mistakes.
-    pub fn all(&self) -> &[Mistake] {
+    pub fn all(&self) -> &[ConfigMistake] {
         &self.0
     }
 }
 
-impl From<Mistake> for Mistakes {
-    fn from(mistake: Mistake) -> Mistakes {
-        Mistakes(vec![mistake])
+impl From<ConfigMistake> for ConfigMistakes {
+    fn from(mistake: ConfigMistake) -> ConfigMistakes {
+        ConfigMistakes(vec![mistake])
     }
 }
 
-impl IntoIterator for Mistakes {
-    type Item = Mistake;
-    type IntoIter = std::vec::IntoIter<Mistake>;
+impl IntoIterator for ConfigMistakes {
+    type Item = ConfigMistake;
+    type IntoIter = std::vec::IntoIter<ConfigMistake>;
     fn into_iter(self) -> Self::IntoIter {
         self.0.into_iter()
     }
 }
 
-impl fmt::Display for Mistakes {
+impl fmt::Display for ConfigMistakes {
     /// Writes a line for each mistake, and its hint on a line of its own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, mistake) in self.0.iter().enumerate() {
@@ -77,4 +77,4 @@ impl fmt::Display for Mistakes {
     }
 }
 
-impl std::error::Error for Mistakes {}
+impl std::error::Error for ConfigMistakes {}

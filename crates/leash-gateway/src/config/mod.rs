@@ -25,10 +25,13 @@ mod tests;
 mod values;
 
 pub use commands::check_commands;
-pub use mistake::{Mistake, Mistakes};
-pub(crate) use request::{Fault, LEASE, LeaseRequest, Misread, NEW_SESSION, OwnerWish, SessionRequest, read_request};
+pub use mistake::{ConfigMistake, ConfigMistakes};
+pub(crate) use request::{
+    LEASE, LeaseRequest, NEW_SESSION, RequestError, RequestMistake, RequestedOwner, SessionRequest, read_request,
+};
 pub use settings::{
-    CommandLine, KeepAlive, LocalUsers, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target,
+    FilePosition, KeepAlive, LocalUsers, OwnerPolicy, PORT, Secret, ServerCommand, ServerSettings, ServerTarget,
+    SessionPolicy, Settings,
 };
 pub use single::single;
 pub(crate) use table::Table;
@@ -43,15 +46,15 @@ pub(crate) use table::Table;
 /// let mistakes = leash_gateway::config::read(r#"{"mcpServers": {}}"#, "leash.json", &|_| None).unwrap_err();
 /// assert_eq!(mistakes.all()[0].to_string(), "leash.json:1:2: there are no servers");
 /// ```
-pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Mistakes> {
-    let (settings, found) = look(text, file, variable, false);
-    Mistakes::none(found)?;
+pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, ConfigMistakes> {
+    let (settings, found) = read_all(text, file, variable, false);
+    ConfigMistakes::none(found)?;
     Ok(settings)
 }
 
 /// Facts that do not come from the file.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Here<'a> {
+pub struct ReadContext<'a> {
     /// The PATH in which programs are searched.
     pub path: Option<&'a OsStr>,
     /// True if the address or the token comes from elsewhere. Then the reader does not check whether the address needs
@@ -64,24 +67,24 @@ pub fn read_here(
     text: &str,
     file: &str,
     variable: &dyn Fn(&str) -> Option<String>,
-    here: Here<'_>,
-) -> Result<Settings, Mistakes> {
-    let (settings, mut found) = look(text, file, variable, here.overridden);
+    here: ReadContext<'_>,
+) -> Result<Settings, ConfigMistakes> {
+    let (settings, mut found) = read_all(text, file, variable, here.overridden);
     found.extend(check_commands(&settings, here.path));
-    Mistakes::none(found)?;
+    ConfigMistakes::none(found)?;
     Ok(settings)
 }
 
 /// The settings as far as they could be read, and all mistakes.
-fn look(
+fn read_all(
     text: &str,
     file: &str,
     variable: &dyn Fn(&str) -> Option<String>,
     overridden: bool,
-) -> (Settings, Vec<Mistake>) {
+) -> (Settings, Vec<ConfigMistake>) {
     // Editors on Windows write a byte order mark at the start.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = json::Reader { overridden, ..json::Reader::new(text, file, variable) };
+    let mut reader = json::ConfigReader { overridden, ..json::ConfigReader::new(text, file, variable) };
     let settings = reader.file();
     (settings, reader.found)
 }

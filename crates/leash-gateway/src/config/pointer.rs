@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::json::{Kind, entries, kind};
+use super::json::{JsonType, entries, kind};
 
 /// The JSON pointer to the value at a line and a column.
 pub(super) fn at(text: &str, line: usize, column: usize) -> String {
@@ -24,12 +24,12 @@ fn pointer(text: &str, offset: usize) -> String {
     let holds = |from: &str, to: &str| (begins(from)..begins(to) + to.len()).contains(&offset);
     loop {
         let inside = match kind(value) {
-            Kind::Object => {
+            JsonType::Object => {
                 let entries = entries(value);
                 let entry = entries.into_iter().find(|(key, value)| holds(key.get(), value.get()));
                 entry.map(|(key, value)| (serde_json::from_str::<String>(key.get()).unwrap_or_default(), value))
             }
-            Kind::Array => {
+            JsonType::Array => {
                 let elements = serde_json::from_str::<Vec<&RawValue>>(value.get()).unwrap_or_default();
                 let mut numbered = elements.into_iter().enumerate();
                 let element = numbered.find(|(_, element)| holds(element.get(), element.get()));

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
-use super::json::{Field, Object, Reader};
+use super::json::{ConfigReader, Field, Object};
 use super::keys;
-use super::mistake::Mistake;
+use super::mistake::ConfigMistake;
 use super::pointer;
 use super::server::SERVER;
-use super::settings::Server;
-use super::table::{Key, Shape, Table, key, shapes};
+use super::settings::ServerSettings;
+use super::table::{Key, KeySchema, Table, key, shapes};
 use leash_model::limits;
 
 /// The label that leash sets itself.
@@ -26,8 +26,8 @@ const OWNER_HINT: &str = "write `{\"pid\": N}` or `{\"connection\": true}`, or l
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SessionRequest {
     pub(crate) name: Option<String>,
-    pub(crate) servers: BTreeMap<String, Server>,
-    pub(crate) owner: Option<OwnerWish>,
+    pub(crate) servers: BTreeMap<String, ServerSettings>,
+    pub(crate) owner: Option<RequestedOwner>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle: Option<Duration>,
     pub(crate) max_age: Option<Duration>,
@@ -74,7 +74,7 @@ pub(crate) const LEASE: Table<LeaseRequest> = Table {
 
 /// The requested owner of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum OwnerWish {
+pub(crate) enum RequestedOwner {
     /// A process.
     Pid(i32),
     /// The connection of the request.
@@ -85,7 +85,7 @@ pub(crate) enum OwnerWish {
 #[derive(Default)]
 struct OwnerFields {
     pid: Option<i32>,
-    connection: Option<OwnerWish>,
+    connection: Option<RequestedOwner>,
 }
 
 const OWNER: Table<OwnerFields> = Table {
@@ -100,16 +100,16 @@ const OWNER: Table<OwnerFields> = Table {
 
 /// The reason that a request cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Misread {
+pub(crate) enum RequestError {
     /// It is not JSON.
-    NotJson(Fault),
+    NotJson(RequestMistake),
     /// It is JSON, but has mistakes.
-    Faults(Vec<Fault>),
+    Faults(Vec<RequestMistake>),
 }
 
 /// One mistake of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Fault {
+pub(crate) struct RequestMistake {
     /// Its position: a JSON pointer.
     pub(crate) pointer: String,
     /// The problem.
@@ -119,12 +119,12 @@ pub(crate) struct Fault {
 }
 
 /// Reads the body of a request. A body whose keys may all be missing may be empty.
-pub(crate) fn read_request<T: Default>(table: &Table<T>, text: &str) -> Result<T, Misread> {
+pub(crate) fn read_request<T: Default>(table: &Table<T>, text: &str) -> Result<T, RequestError> {
     let mut request = T::default();
     if text.trim().is_empty() && !table.needs_keys() {
         return Ok(request);
     }
-    let mut reader = Reader { expands: false, ..Reader::new(text, "", &|_| None) };
+    let mut reader = ConfigReader { expands: false, ..ConfigReader::new(text, "", &|_| None) };
     let root = reader.root();
     if let Some(top) = root.and_then(|root| reader.object(root, "the request", "the request")) {
         reader.request(&top, table, &mut request);
@@ -132,29 +132,35 @@ pub(crate) fn read_request<T: Default>(table: &Table<T>, text: &str) -> Result<T
     let mut found = reader.found;
     found.sort_by_key(|mistake| (mistake.line, mistake.column));
     match root {
-        None => Err(Misread::NotJson(found.into_iter().next().map(|mistake| not_json(&mistake)).unwrap_or_default())),
+        None => {
+            Err(RequestError::NotJson(found.into_iter().next().map(|mistake| not_json(&mistake)).unwrap_or_default()))
+        }
         Some(_) if found.is_empty() => Ok(request),
-        Some(_) => Err(Misread::Faults(found.into_iter().map(|mistake| fault(text, mistake)).collect())),
+        Some(_) => Err(RequestError::Faults(found.into_iter().map(|mistake| fault(text, mistake)).collect())),
     }
 }
 
-impl Default for Fault {
-    fn default() -> Fault {
-        Fault { pointer: String::new(), what: "this is not JSON".to_owned(), hint: None }
+impl Default for RequestMistake {
+    fn default() -> RequestMistake {
+        RequestMistake { pointer: String::new(), what: "this is not JSON".to_owned(), hint: None }
     }
 }
 
-fn not_json(mistake: &Mistake) -> Fault {
+fn not_json(mistake: &ConfigMistake) -> RequestMistake {
     let what = format!("{} (line {}, column {})", mistake.what, mistake.line, mistake.column);
     // The hint about an empty file does not apply to a request.
-    Fault { pointer: String::new(), what, hint: mistake.hint.clone().filter(|hint| !hint.contains("the file")) }
+    RequestMistake {
+        pointer: String::new(),
+        what,
+        hint: mistake.hint.clone().filter(|hint| !hint.contains("the file")),
+    }
 }
 
-fn fault(text: &str, mistake: Mistake) -> Fault {
-    Fault { pointer: pointer::at(text, mistake.line, mistake.column), what: mistake.what, hint: mistake.hint }
+fn fault(text: &str, mistake: ConfigMistake) -> RequestMistake {
+    RequestMistake { pointer: pointer::at(text, mistake.line, mistake.column), what: mistake.what, hint: mistake.hint }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// Reads the fields of a request. Reports every needed key that is missing.
     fn request<T>(&mut self, top: &Object<'a>, table: &Table<T>, request: &mut T) {
         self.fields(top, table, request, |name| keys::known_keys(name, &table.names()));
@@ -174,7 +180,7 @@ impl<'a> Reader<'a> {
         Some(name)
     }
 
-    fn servers_of_session(&mut self, field: &Field<'a>) -> Option<BTreeMap<String, Server>> {
+    fn servers_of_session(&mut self, field: &Field<'a>) -> Option<BTreeMap<String, ServerSettings>> {
         let entries = self.object(field.value, "`mcpServers`", "`mcpServers`")?;
         let (mut servers, before) = (BTreeMap::new(), self.found.len());
         for entry in &entries.0 {
@@ -195,14 +201,14 @@ impl<'a> Reader<'a> {
         Some(servers)
     }
 
-    fn owner_wish(&mut self, field: &Field<'a>) -> Option<OwnerWish> {
+    fn owner_wish(&mut self, field: &Field<'a>) -> Option<RequestedOwner> {
         let owner = self.object(field.value, &field.to_string(), "`owner`")?;
         let mut read = OwnerFields::default();
         self.fields(&owner, &OWNER, &mut read, |name| keys::known_keys(name, &OWNER.names()));
         let wrong = match (owner.has(&["pid"]), owner.has(&["connection"])) {
             (true, true) => "has both `pid` and `connection`",
             (false, false) => "has neither `pid` nor `connection`",
-            (true, false) | (false, true) => return read.pid.map(OwnerWish::Pid).or(read.connection),
+            (true, false) | (false, true) => return read.pid.map(RequestedOwner::Pid).or(read.connection),
         };
         self.say(field.value.get(), format!("{field} {wrong}"), OWNER_HINT.to_owned());
         None
@@ -216,12 +222,12 @@ impl<'a> Reader<'a> {
         number
     }
 
-    fn connection(&mut self, field: &Field<'a>) -> Option<OwnerWish> {
+    fn connection(&mut self, field: &Field<'a>) -> Option<RequestedOwner> {
         let wanted = self.boolean(field)?;
         if !wanted {
             self.say(field.value.get(), format!("{field} can only be `true`"), OWNER_HINT.to_owned());
         }
-        wanted.then_some(OwnerWish::Connection)
+        wanted.then_some(RequestedOwner::Connection)
     }
 
     fn labels(&mut self, field: &Field<'a>) -> Option<BTreeMap<String, String>> {
@@ -258,7 +264,7 @@ shapes! {
     },
 }
 
-impl Shape {
+impl KeySchema {
     fn servers_of_session(generator: &mut SchemaGenerator) -> Schema {
         json_schema!({"type": "object", "minProperties": 1, "additionalProperties": SERVER.schema(generator)})
     }
@@ -278,8 +284,8 @@ mod tests {
     fn check(text: &str, expected: &[&str]) {
         let told: Vec<String> = match read_request(&NEW_SESSION, text) {
             Ok(request) => request.servers.into_keys().collect(),
-            Err(Misread::NotJson(fault)) => vec![format!("not JSON: {}", fault.what)],
-            Err(Misread::Faults(faults)) => {
+            Err(RequestError::NotJson(fault)) => vec![format!("not JSON: {}", fault.what)],
+            Err(RequestError::Faults(faults)) => {
                 faults.into_iter().map(|fault| format!("{}: {}", fault.pointer, fault.what)).collect()
             }
         };
@@ -291,11 +297,11 @@ mod tests {
         let text = r#"{"name": "job 42", "owner": {"pid": 7}, "ttl": "30s", "idle": "10m", "maxAge": "1h",
             "labels": {"team": "a"}, "mcpServers": {"files": {"command": "npx", "env": {"A": "${B}"}}}}"#;
         let request = read_request(&NEW_SESSION, text).expect("valid");
-        assert_eq!(request.owner, Some(OwnerWish::Pid(7)));
+        assert_eq!(request.owner, Some(RequestedOwner::Pid(7)));
         assert_eq!(request.ttl, Some(Duration::from_secs(30)));
         assert_eq!((request.idle, request.max_age), (Some(Duration::from_secs(600)), Some(Duration::from_secs(3600))));
         assert_eq!(request.labels["team"], "a");
-        let crate::config::Target::Command(line) = &request.servers["files"].target else { panic!("a command") };
+        let crate::config::ServerTarget::Command(line) = &request.servers["files"].target else { panic!("a command") };
         assert_eq!(line.env["A"], "${B}", "the environment of the daemon is not the caller's");
     }
 
@@ -352,8 +358,8 @@ mod tests {
         assert_eq!(read(""), Ok(None));
         assert_eq!(read("{}"), Ok(None));
         assert_eq!(read(r#"{"ttl": "5s"}"#), Ok(Some(Duration::from_secs(5))));
-        assert!(matches!(read(r#"{"ttl": "0"}"#), Err(Misread::Faults(faults)) if faults[0].pointer == "/ttl"));
-        assert!(matches!(read("{"), Err(Misread::NotJson(_))));
+        assert!(matches!(read(r#"{"ttl": "0"}"#), Err(RequestError::Faults(faults)) if faults[0].pointer == "/ttl"));
+        assert!(matches!(read("{"), Err(RequestError::NotJson(_))));
     }
 
     proptest::proptest! {

@@ -6,44 +6,44 @@ use std::path::PathBuf;
 use hyper::Uri;
 use hyper::header::{HeaderName, HeaderValue};
 
-use super::json::{Field, Object, Reader};
+use super::json::{ConfigReader, Field, Object};
 use super::keys;
-use super::settings::{CommandLine, Server, Target};
+use super::settings::{ServerCommand, ServerSettings, ServerTarget};
 use super::single::check_name;
-use super::table::{Key, Shape, Table, key, shapes};
-use super::terms::Terms;
-use leash_upstream::address::{self, Transport, Upstream};
+use super::table::{Key, KeySchema, Table, key, shapes};
+use super::terms::ServerTerms;
+use leash_upstream::address::{self, HttpTransport, UpstreamServer};
 
 /// The spellings of `type`.
-const TYPES: [(&str, Kind); 5] = [
-    ("stdio", Kind::Stdio),
-    ("http", Kind::Http(Transport::Streamable)),
-    ("streamable-http", Kind::Http(Transport::Streamable)),
-    ("streamableHttp", Kind::Http(Transport::Streamable)),
-    ("sse", Kind::Http(Transport::Sse)),
+const TYPES: [(&str, ServerKind); 5] = [
+    ("stdio", ServerKind::Stdio),
+    ("http", ServerKind::Http(HttpTransport::Streamable)),
+    ("streamable-http", ServerKind::Http(HttpTransport::Streamable)),
+    ("streamableHttp", ServerKind::Http(HttpTransport::Streamable)),
+    ("sse", ServerKind::Http(HttpTransport::Sse)),
 ];
 
 /// The kind of a server by its `type`.
 #[derive(Clone, Copy)]
-enum Kind {
+enum ServerKind {
     Stdio,
-    Http(Transport),
+    Http(HttpTransport),
 }
 
 /// The values of an entry, before the reader knows whether they fit together.
 #[derive(Default)]
-pub(super) struct Entry {
+pub(super) struct ServerEntry {
     disabled: bool,
     enabled: Option<bool>,
-    kind: Option<Kind>,
-    line: CommandLine,
+    kind: Option<ServerKind>,
+    line: ServerCommand,
     url: Option<Uri>,
     headers: Vec<(HeaderName, HeaderValue)>,
-    terms: Terms,
+    terms: ServerTerms,
 }
 
 /// The keys of an entry.
-pub(super) const SERVER: Table<Entry> = Table {
+pub(super) const SERVER: Table<ServerEntry> = Table {
     name: "NewServer",
     about: "A server of a new session: `command` or `url`. Keys that only MCP clients use are ignored, and so are empty values \
             of keys for the other kind of server.",
@@ -76,9 +76,9 @@ const OF_COMMANDS: [&str; 3] = ["args", "env", "cwd"];
 /// The keys that are read only for a server elsewhere.
 const OF_URLS: [&str; 1] = ["headers"];
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// Reads a server; `None` if it is switched off or has a mistake.
-    pub(super) fn server(&mut self, entry: &Field<'a>) -> Option<Server> {
+    pub(super) fn server(&mut self, entry: &Field<'a>) -> Option<ServerSettings> {
         let place = format!("server `{}`", entry.name.escape_debug());
         if let Err((what, hint)) = check_name(&entry.name) {
             self.say(entry.key, what, hint);
@@ -94,8 +94,8 @@ impl<'a> Reader<'a> {
     }
 
     /// The values of an entry; `None` if the user has switched it off. Then its other mistakes are not reported.
-    fn entry(&mut self, object: &Object<'a>) -> Option<Entry> {
-        let mut entry = Entry { terms: self.defaults.clone(), ..Entry::default() };
+    fn entry(&mut self, object: &Object<'a>) -> Option<ServerEntry> {
+        let mut entry = ServerEntry { terms: self.defaults.clone(), ..ServerEntry::default() };
         let is_switch = |field: &&Field<'a>| SWITCHES.contains(&field.name.as_str());
         for field in object.0.iter().filter(is_switch) {
             self.field(field, &SERVER, &mut entry);
@@ -117,8 +117,8 @@ impl<'a> Reader<'a> {
         Some(entry)
     }
 
-    fn command_server(&mut self, entry: &Field<'a>, object: &Object<'a>, read: Entry) -> Option<Server> {
-        let Entry { mut line, terms, .. } = read;
+    fn command_server(&mut self, entry: &Field<'a>, object: &Object<'a>, read: ServerEntry) -> Option<ServerSettings> {
+        let ServerEntry { mut line, terms, .. } = read;
         if line.command.is_empty() {
             return None;
         }
@@ -129,24 +129,25 @@ impl<'a> Reader<'a> {
             let what = format!("no containment is left for server `{}`; {why}", entry.name.escape_debug());
             self.say(at, what, hint.to_owned());
         }
-        Some(Server { name: entry.name.clone(), policy: terms.policy, target: Target::Command(line) })
+        Some(ServerSettings { name: entry.name.clone(), policy: terms.policy, target: ServerTarget::Command(line) })
     }
 
-    fn url_server(&mut self, entry: &Field<'a>, object: &Object<'a>, read: Entry) -> Option<Server> {
+    fn url_server(&mut self, entry: &Field<'a>, object: &Object<'a>, read: ServerEntry) -> Option<ServerSettings> {
         let own = object.get("leash").map_or(Object(Vec::new()), Object::again);
         self.only_for_commands(&own);
-        let transport = if let Some(Kind::Http(transport)) = read.kind { transport } else { Transport::Streamable };
+        let transport =
+            if let Some(ServerKind::Http(transport)) = read.kind { transport } else { HttpTransport::Streamable };
         let mut policy = read.terms.policy;
-        if transport == Transport::Sse {
+        if transport == HttpTransport::Sse {
             self.no_revival(&own);
             // A default for all servers does not apply to this one, which cannot be revived.
             policy.revive = false;
         }
-        let upstream = Upstream { transport, url: read.url?, headers: read.headers };
-        Some(Server { name: entry.name.clone(), policy, target: Target::Url(upstream) })
+        let upstream = UpstreamServer { transport, url: read.url?, headers: read.headers };
+        Some(ServerSettings { name: entry.name.clone(), policy, target: ServerTarget::Url(upstream) })
     }
 
-    fn kind(&mut self, field: &Field<'a>) -> Option<Kind> {
+    fn kind(&mut self, field: &Field<'a>) -> Option<ServerKind> {
         let text = self.string(field)?;
         let known = TYPES.into_iter().find(|(name, _)| *name == text).map(|(_, kind)| kind);
         if known.is_none() {
@@ -212,7 +213,7 @@ impl<'a> Reader<'a> {
             let header = address::header(&field.name, &value).and_then(|header| match header {
                 // The same spelling twice was already reported when the object was read.
                 Some((name, _)) if headers.iter().any(|(there, _)| *there == name) && !twice(&object, field) => {
-                    Err(address::UpstreamError::Twice(field.name.clone()))
+                    Err(address::AddressError::Twice(field.name.clone()))
                 }
                 other => Ok(other),
             });
@@ -225,7 +226,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports fields that contradict each other.
-    fn contradictions(&mut self, entry: &Field<'a>, object: &Object<'a>, kind: Option<Kind>) {
+    fn contradictions(&mut self, entry: &Field<'a>, object: &Object<'a>, kind: Option<ServerKind>) {
         let place = format!("server `{}`", entry.name.escape_debug());
         match (object.get("command"), object.get("url")) {
             (Some(_), Some(url)) => {
@@ -237,8 +238,8 @@ impl<'a> Reader<'a> {
             (None, None) if object.has(&["cmd", "httpUrl", "serverUrl", "endpoint"]) => return,
             (None, None) => {
                 let hint = match kind {
-                    Some(Kind::Http(_)) => "its `type` needs a `url`",
-                    Some(Kind::Stdio) => "its `type` needs a `command`",
+                    Some(ServerKind::Http(_)) => "its `type` needs a `url`",
+                    Some(ServerKind::Stdio) => "its `type` needs a `command`",
                     None => "write what starts it (`command`, `args`) or where it is (`url`)",
                 };
                 self.say(entry.key, format!("{place} has neither `command` nor `url`"), hint.to_owned());
@@ -251,7 +252,7 @@ impl<'a> Reader<'a> {
         }
         let Some(field) = object.get("type") else { return };
         match (kind, object.get("url")) {
-            (Some(Kind::Stdio), Some(_)) => {
+            (Some(ServerKind::Stdio), Some(_)) => {
                 let hint = "write \"http\" (or \"sse\" for the old transport)";
                 self.say(
                     field.value.get(),
@@ -259,7 +260,7 @@ impl<'a> Reader<'a> {
                     hint.to_owned(),
                 );
             }
-            (Some(Kind::Http(_)), None) => {
+            (Some(ServerKind::Http(_)), None) => {
                 let what = format!("{place} has a `command`, but its `type` is an HTTP type");
                 self.say(field.value.get(), what, "write \"stdio\", or leave it out".to_owned());
             }

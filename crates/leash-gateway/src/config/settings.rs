@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use leash_model::containment::Containment;
 use leash_model::limits;
-use leash_upstream::address::Upstream;
+use leash_upstream::address::UpstreamServer;
 
 /// The default port of a gateway.
 pub const PORT: u16 = 5327;
@@ -40,9 +40,9 @@ pub struct Settings {
     /// means no wait.
     pub takeover: Duration,
     /// The servers by name.
-    pub servers: BTreeMap<String, Server>,
+    pub servers: BTreeMap<String, ServerSettings>,
     /// The positions of the servers in the file, for mistakes that are found later.
-    pub origins: BTreeMap<String, Origin>,
+    pub origins: BTreeMap<String, FilePosition>,
 }
 
 impl Settings {
@@ -84,7 +84,7 @@ pub enum LocalUsers {
 
 /// A position in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct FilePosition {
     /// The file.
     pub file: String,
     /// The line, from 1.
@@ -95,27 +95,27 @@ pub struct Origin {
 
 /// One server behind the gateway. A reload leaves the sessions of equal servers alone.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Server {
+pub struct ServerSettings {
     /// Its name: the first segment of its path, `/NAME/mcp`.
     pub name: String,
     /// The terms of its sessions.
-    pub policy: Policy,
+    pub policy: SessionPolicy,
     /// Its program or its URL.
-    pub target: Target,
+    pub target: ServerTarget,
 }
 
 /// The program or the URL of a server.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Target {
+pub enum ServerTarget {
     /// A program that speaks over its stdin and stdout: each session has a tree.
-    Command(CommandLine),
+    Command(ServerCommand),
     /// A server that speaks HTTP: each session here has a guarded session there.
-    Url(Upstream),
+    Url(UpstreamServer),
 }
 
 /// A program, and the limits of its tree.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct CommandLine {
+pub struct ServerCommand {
     /// The program.
     pub command: String,
     /// Its arguments.
@@ -136,7 +136,7 @@ pub struct CommandLine {
     pub pids: Option<u64>,
 }
 
-impl fmt::Debug for CommandLine {
+impl fmt::Debug for ServerCommand {
     /// Shows the number of arguments and the names of variables, but no values: users put keys there.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CommandLine")
@@ -155,7 +155,7 @@ impl fmt::Debug for CommandLine {
 
 /// The terms of a server's sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Policy {
+pub struct SessionPolicy {
     /// The idle timeout. A session that is idle for this time ends, unless a process that owns it is known to live.
     pub idle: Option<Duration>,
     /// The maximum age of a session.
@@ -163,7 +163,7 @@ pub struct Policy {
     /// The limit of sessions of this server at once; only the gateway's own limit applies if `None`.
     pub max_sessions: Option<usize>,
     /// The limit of sessions of this server at once of one client; nine tenths of
-    /// [`max_sessions`](Policy::max_sessions) if `None`.
+    /// [`max_sessions`](SessionPolicy::max_sessions) if `None`.
     pub max_sessions_per_client: Option<usize>,
     /// The time between two steps of the end of a tree.
     pub grace: Duration,
@@ -183,9 +183,9 @@ pub struct Policy {
     pub replay: usize,
 }
 
-impl Default for Policy {
-    fn default() -> Policy {
-        Policy {
+impl Default for SessionPolicy {
+    fn default() -> SessionPolicy {
+        SessionPolicy {
             idle: Some(limits::IDLE),
             max_age: None,
             max_sessions: None,

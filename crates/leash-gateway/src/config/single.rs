@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::mistake::{Mistake, Mistakes};
-use super::settings::{Policy, Server, Settings, Target};
+use super::mistake::{ConfigMistake, ConfigMistakes};
+use super::settings::{ServerSettings, ServerTarget, SessionPolicy, Settings};
 use leash_model::limits;
 
 /// Names that are paths of the gateway itself, so that no server can have them.
@@ -13,15 +13,15 @@ const TAKEN: [&str; 5] = ["healthz", "readyz", "metrics", "v1", "mcp"];
 const NAME_LENGTH: usize = 64;
 
 /// A gateway with one server and default settings.
-pub fn single(name: &str, target: Target, policy: Policy) -> Result<Settings, Mistakes> {
+pub fn single(name: &str, target: ServerTarget, policy: SessionPolicy) -> Result<Settings, ConfigMistakes> {
     let mut found = Vec::new();
     let mut say = |file: &str, what: String, hint: Option<String>| {
-        found.push(Mistake { file: file.to_owned(), line: 0, column: 0, what, hint });
+        found.push(ConfigMistake { file: file.to_owned(), line: 0, column: 0, what, hint });
     };
     if let Err((what, hint)) = check_name(name) {
         say("--name", what, Some(hint));
     }
-    if matches!(&target, Target::Command(line) if line.command.is_empty()) {
+    if matches!(&target, ServerTarget::Command(line) if line.command.is_empty()) {
         say("command", "the command is empty".to_owned(), Some("leash serve --name NAME -- COMMAND".to_owned()));
     }
     for (flag, time) in [
@@ -40,8 +40,8 @@ pub fn single(name: &str, target: Target, policy: Policy) -> Result<Settings, Mi
     for (flag, _) in spans.into_iter().chain(ends).filter(|(_, time)| *time > limits::LONGEST) {
         say(flag, "the time is too long".to_owned(), Some("at most a year (365d)".to_owned()));
     }
-    Mistakes::none(found)?;
-    let server = Server { name: name.to_owned(), policy, target };
+    ConfigMistakes::none(found)?;
+    let server = ServerSettings { name: name.to_owned(), policy, target };
     Ok(Settings { servers: BTreeMap::from([(name.to_owned(), server)]), ..Settings::default() })
 }
 
@@ -68,16 +68,16 @@ pub(super) fn check_name(name: &str) -> Result<(), (String, String)> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::settings::CommandLine;
+    use super::super::settings::ServerCommand;
     use super::*;
 
-    fn command(command: &str) -> Target {
-        Target::Command(CommandLine { command: command.to_owned(), ..CommandLine::default() })
+    fn command(command: &str) -> ServerTarget {
+        ServerTarget::Command(ServerCommand { command: command.to_owned(), ..ServerCommand::default() })
     }
 
     #[test]
     fn one_server_gets_the_default_settings() {
-        let settings = single("files", command("npx"), Policy::default()).expect("valid");
+        let settings = single("files", command("npx"), SessionPolicy::default()).expect("valid");
         assert_eq!(settings.servers["files"].target, command("npx"));
         assert_eq!(settings.listen.to_string(), "127.0.0.1:5327");
         assert!(!settings.is_exposed());
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn both_mistakes_are_reported() {
-        let mistakes = single("a/b", command(""), Policy::default()).expect_err("two mistakes");
+        let mistakes = single("a/b", command(""), SessionPolicy::default()).expect_err("two mistakes");
         let told: Vec<_> = mistakes.all().iter().map(ToString::to_string).collect();
         assert_eq!(told, ["--name: `a/b` cannot be the name of a server", "command: the command is empty"]);
     }

@@ -4,7 +4,7 @@
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
 
-use super::json::{Field, Object, Reader};
+use super::json::{ConfigReader, Field, Object};
 
 /// The keys of an object that is read into a `T`.
 pub(crate) struct Table<T: 'static> {
@@ -27,14 +27,14 @@ pub(super) struct Key<T> {
     /// The hint if the key is missing; `None` if it may be.
     pub(super) needed: Option<&'static str>,
     /// Reads the value. After a mistake, `T` stays as it is.
-    pub(super) read: for<'r, 'a> fn(&'r mut Reader<'a>, &'r Field<'a>, &'r mut T),
+    pub(super) read: for<'r, 'a> fn(&'r mut ConfigReader<'a>, &'r Field<'a>, &'r mut T),
     pub(super) schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
 /// The schemas of values. Each function has the name of the method of [`Reader`] that reads such a value.
-pub(super) struct Shape;
+pub(super) struct KeySchema;
 
-/// The row of a key: its name, the method of [`Reader`] that reads it together with the function of [`Shape`] of the same
+/// The row of a key: its name, the method of [`Reader`] that reads it together with the function of [`KeySchema`] of the same
 /// name, the place of the value, and the description.
 macro_rules! key {
     ($name:literal, $kind:ident => Some($($slot:ident).+), $about:literal) => {
@@ -53,7 +53,7 @@ macro_rules! key {
                     $set;
                 }
             },
-            schema: Shape::$kind,
+            schema: KeySchema::$kind,
         }
     };
 }
@@ -62,7 +62,7 @@ pub(super) use key;
 /// The schemas of values: the name of the method of [`Reader`] that reads such a value, and its schema.
 macro_rules! shapes {
     ($($kind:ident: $schema:tt,)+) => {
-        impl Shape {
+        impl KeySchema {
             $(pub(super) fn $kind(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
                 schemars::json_schema!($schema)
             })+
@@ -123,7 +123,7 @@ fn or_null(mut schema: Schema) -> Schema {
     schema
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// Reads a field of an object. Returns false if the object has no such key.
     pub(super) fn field<T>(&mut self, field: &Field<'a>, table: &Table<T>, into: &mut T) -> bool {
         let Some(key) = table.keys.iter().find(|key| key.name == field.name) else {

@@ -5,18 +5,18 @@ use std::time::Duration;
 
 use schemars::{Schema, SchemaGenerator};
 
-use super::json::{Field, Reader};
+use super::json::{ConfigReader, Field};
 use super::keys;
-use super::settings::{CommandLine, KeepAlive, OwnerPolicy, Policy};
-use super::table::{Key, Shape, Table, key, shapes};
-use leash_model::containment::{Containment, Wish};
+use super::settings::{KeepAlive, OwnerPolicy, ServerCommand, SessionPolicy};
+use super::table::{Key, KeySchema, Table, key, shapes};
+use leash_model::containment::{Containment, ContainmentWish};
 use leash_model::limits;
 use leash_tree::contain::{self, Situation};
 
 /// The terms read so far: the defaults, overridden by the top level, overridden by the server.
 #[derive(Clone, Default)]
-pub(super) struct Terms {
-    pub(super) policy: Policy,
+pub(super) struct ServerTerms {
+    pub(super) policy: SessionPolicy,
     contain: Option<Containment>,
     require: Option<Containment>,
     spare: Vec<String>,
@@ -24,9 +24,9 @@ pub(super) struct Terms {
     pids: Option<u64>,
 }
 
-impl Terms {
+impl ServerTerms {
     /// Copies the terms of a tree into a command line.
-    pub(super) fn govern(&self, line: &mut CommandLine) {
+    pub(super) fn govern(&self, line: &mut ServerCommand) {
         line.contain = self.contain;
         line.require = self.require;
         line.spare.clone_from(&self.spare);
@@ -36,7 +36,7 @@ impl Terms {
 
     /// The reason that no containment can satisfy these terms on any machine; the first one that concerns them.
     pub(super) fn impossible(&self) -> Option<String> {
-        let wish = Wish { exactly: self.contain, at_least: self.require };
+        let wish = ContainmentWish { exactly: self.contain, at_least: self.require };
         let caps = self.memory.is_some() || self.pids.is_some();
         let situation = Situation { own_proc: true, pid_one: false, spares: !self.spare.is_empty(), caps };
         let (order, refused) = contain::candidates(wish, situation);
@@ -50,8 +50,8 @@ impl Terms {
 }
 
 /// The keys of a server's `leash`.
-pub(super) const TERMS: Table<Terms> = Table {
-    name: "Terms",
+pub(super) const TERMS: Table<ServerTerms> = Table {
+    name: "ServerTerms",
     about: "The terms of a server's trees and client sessions, as in docs/reference/config.md.",
     keys: &[
         key!("idle", span_or_never => policy.idle, "A client session without traffic for this time ends."),
@@ -87,9 +87,9 @@ pub(super) const TERMS: Table<Terms> = Table {
 /// The values of `owner`.
 const OWNERS: [(&str, OwnerPolicy); 2] = [("auto", OwnerPolicy::Auto), ("traffic", OwnerPolicy::Traffic)];
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// Reads the `leash` of a server over the defaults.
-    pub(super) fn own_terms(&mut self, field: &Field<'a>) -> Option<Terms> {
+    pub(super) fn own_terms(&mut self, field: &Field<'a>) -> Option<ServerTerms> {
         let own = self.object(field.value, &field.to_string(), &field.place)?;
         let mut terms = self.defaults.clone();
         self.fields(&own, &TERMS, &mut terms, |name| keys::hint_in_leash(name, false));
@@ -142,7 +142,7 @@ shapes! {
     spare: {"type": "array", "items": {"type": "string", "minLength": 1, "examples": ["gpg-agent"]}},
 }
 
-impl Shape {
+impl KeySchema {
     pub(super) fn own_terms(generator: &mut SchemaGenerator) -> Schema {
         TERMS.schema(generator)
     }

@@ -7,8 +7,8 @@ use schemars::{Schema, SchemaGenerator};
 use serde_json::value::RawValue;
 
 use super::expand;
-use super::json::{Field, Kind, Reader, kind};
-use super::table::{Shape, shapes};
+use super::json::{ConfigReader, Field, JsonType, kind};
+use super::table::{KeySchema, shapes};
 use leash_model::containment::Containment;
 use leash_model::{duration, limits};
 use leash_tree::contain::caps::parse_bytes;
@@ -16,10 +16,10 @@ use leash_tree::contain::caps::parse_bytes;
 const DURATION_HINT: &str = "write a number and a unit, as in \"500ms\", \"30s\", \"30m\", \"12h\" or \"7d\"";
 const SIZE_HINT: &str = "write a number and a unit, as in \"64K\", \"4M\" or \"2G\"";
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// A duration that may be zero.
     pub(super) fn span(&mut self, field: &Field<'a>) -> Option<Duration> {
-        if kind(field.value) != Kind::Text {
+        if kind(field.value) != JsonType::Text {
             let what = format!("{field} must be a duration in double quotes, not {}", kind(field.value));
             self.say(field.value.get(), what, DURATION_HINT.to_owned());
             return None;
@@ -65,8 +65,8 @@ impl<'a> Reader<'a> {
     /// A size in bytes, at least 1.
     pub(super) fn size(&mut self, field: &Field<'a>) -> Option<u64> {
         let text = match kind(field.value) {
-            Kind::Number => field.value.get().to_owned(),
-            Kind::Text => self.string(field)?,
+            JsonType::Number => field.value.get().to_owned(),
+            JsonType::Text => self.string(field)?,
             other => {
                 self.say(field.value.get(), format!("{field} must be a size, not {other}"), SIZE_HINT.to_owned());
                 return None;
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         let count = count.and_then(|count| N::try_from(count).ok());
         if count.is_none() {
             let shown = match kind(field.value) {
-                Kind::Number => field.value.get().to_owned(),
+                JsonType::Number => field.value.get().to_owned(),
                 other => other.to_string(),
             };
             self.say(field.value.get(), format!("{field} must be a whole number, at least 1, not {shown}"), None);
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         Some(texts)
     }
 
-    /// The variables that a text names. Reports no mistake: [`Reader::expanded`] does.
+    /// The variables that a text names. Reports no mistake: [`ConfigReader::expanded`] does.
     pub(super) fn variables(&self, field: &Field<'a>) -> BTreeSet<String> {
         let text = serde_json::from_str::<String>(field.value.get()).unwrap_or_default();
         expand::names(&text).map(str::to_owned).collect()
@@ -167,7 +167,7 @@ shapes! {
     boolean: {"type": "boolean"},
 }
 
-impl Shape {
+impl KeySchema {
     pub(super) fn containment(generator: &mut SchemaGenerator) -> Schema {
         generator.subschema_for::<Containment>()
     }

@@ -13,18 +13,18 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::job::{Job, Using};
 use crate::call::Call;
-use crate::config::Target;
+use crate::config::ServerTarget;
 use crate::guard::{self, Boundary};
 use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use leash_protocol::envelope::{Kind, Message, codes, error_body};
+use leash_protocol::envelope::{EnvelopeKind, Message, codes, error_body};
 use leash_protocol::sse;
-use leash_upstream::address::Transport;
+use leash_upstream::address::HttpTransport;
 use leash_upstream::body::{Body, BodyError, Stream};
 
 /// Requests in flight at an HTTP server, which an abort cancels.
-struct Flight {
+struct AbortableRequests {
     server: Rc<Server>,
     /// Their ids.
     ids: Vec<Box<RawValue>>,
@@ -32,16 +32,16 @@ struct Flight {
     aborted: CancellationToken,
 }
 
-impl Flight {
+impl AbortableRequests {
     /// The requests of a call; `None` if it has none that could be cancelled. By the protocol, `initialize` cannot be.
-    fn of(server: &Rc<Server>, call: &Call) -> Option<Flight> {
+    fn of(server: &Rc<Server>, call: &Call) -> Option<AbortableRequests> {
         let settings = server.settings();
-        let Target::Url(upstream) = &settings.target else { return None };
-        if upstream.transport == Transport::Sse || call.method != Method::POST {
+        let ServerTarget::Url(upstream) = &settings.target else { return None };
+        if upstream.transport == HttpTransport::Sse || call.method != Method::POST {
             return None;
         }
         let message = Message::read(&call.body).ok()?;
-        let requests = message.envelopes().iter().filter(|envelope| envelope.kind == Kind::Request);
+        let requests = message.envelopes().iter().filter(|envelope| envelope.kind == EnvelopeKind::Request);
         let requests = requests.filter(|envelope| envelope.method.as_deref() != Some("initialize"));
         let ids: Vec<_> = requests.filter_map(|envelope| envelope.id).map(ToOwned::to_owned).collect();
         if ids.is_empty() {
@@ -49,7 +49,7 @@ impl Flight {
         }
         server.calls.update(|calls| calls + ids.len());
         let batch = matches!(message, Message::Batch(_));
-        Some(Flight { server: Rc::clone(server), ids, batch, aborted: server.aborted() })
+        Some(AbortableRequests { server: Rc::clone(server), ids, batch, aborted: server.aborted() })
     }
 
     /// The errors that its requests are answered with.
@@ -68,27 +68,27 @@ impl Flight {
     }
 }
 
-impl Drop for Flight {
+impl Drop for AbortableRequests {
     fn drop(&mut self) {
         self.server.calls.update(|calls| calls - self.ids.len());
     }
 }
 
 /// The destination of a call.
-pub(crate) struct To {
+pub(crate) struct CallTarget {
     pub(crate) job: Rc<Job>,
     pub(crate) server: Rc<Server>,
 }
 
 /// Serves a call. The call counts as a use of the job until the last byte of its answer. It is cut when the job is
 /// over, and an abort cancels it.
-pub(crate) async fn serve<F, A>(gateway: &Rc<Gateway>, to: To, call: Call, dispatch: F) -> Answer
+pub(crate) async fn serve<F, A>(gateway: &Rc<Gateway>, to: CallTarget, call: Call, dispatch: F) -> Answer
 where
     F: FnOnce(Call) -> A,
     A: Future<Output = Answer>,
 {
-    let To { job, server } = to;
-    let (using, flight) = (job.used(), Flight::of(&server, &call));
+    let CallTarget { job, server } = to;
+    let (using, flight) = (job.used(), AbortableRequests::of(&server, &call));
     if !job.is_alive() {
         return respond::no_session();
     }
@@ -112,10 +112,10 @@ where
     };
     answer.map(|body| match body {
         whole @ Body::Whole(_) => whole,
-        Body::Stream(stream) => Body::stream(Serving {
+        Body::Stream(stream) => Body::stream(CallBody {
             stream,
             cut: Box::pin(job.cut.clone().cancelled_owned()),
-            abort: flight.map(|flight| Abort {
+            abort: flight.map(|flight| CallAbort {
                 waiting: Box::pin(flight.aborted.clone().cancelled_owned()),
                 flight,
                 cancel,
@@ -129,25 +129,25 @@ where
 }
 
 /// The body of an answer.
-struct Serving {
+struct CallBody {
     stream: Stream,
     cut: Pin<Box<WaitForCancellationFutureOwned>>,
-    abort: Option<Abort>,
+    abort: Option<CallAbort>,
     over: bool,
     _using: Using,
 }
 
 /// The abort of an answer that has begun.
-struct Abort {
+struct CallAbort {
     waiting: Pin<Box<WaitForCancellationFutureOwned>>,
-    flight: Flight,
+    flight: AbortableRequests,
     cancel: Option<guard::Cancellation>,
     gateway: Rc<Gateway>,
     /// Tracks whether the stream is between two events.
     boundary: Boundary,
 }
 
-impl Abort {
+impl CallAbort {
     /// Cancels the requests. Returns the last bytes of the body: errors as events, if the answer is an event stream and
     /// no event is half written.
     fn end(self) -> Option<Bytes> {
@@ -162,7 +162,7 @@ impl Abort {
     }
 }
 
-impl HttpBody for Serving {
+impl HttpBody for CallBody {
     type Data = Bytes;
     type Error = BodyError;
 

@@ -13,8 +13,8 @@ use super::look;
 use super::problem::Problem;
 use super::reply::Reply;
 use super::view::{OwnerView, SessionView};
-use crate::config::{OwnerWish, SessionRequest, Table, Target, read_request};
-use crate::control::job_machine::Terms;
+use crate::config::{RequestedOwner, ServerTarget, SessionRequest, Table, read_request};
+use crate::control::job_machine::JobTimes;
 use crate::respond::Answer;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
@@ -23,7 +23,7 @@ use leash_model::error::shown;
 use leash_model::receipt::Reason;
 use leash_model::start_failure::StartFailure;
 use leash_protocol::headers;
-use leash_tree::platform::identity::Held;
+use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
 
 /// A job whose id its caller does not have yet. Dropped before the caller gets the id, it ends the job.
@@ -63,7 +63,7 @@ pub(super) async fn create(
         return Err(Problem::draining());
     }
     let request = read_request(table, body).map_err(Problem::misread)?;
-    let connection = request.owner == Some(OwnerWish::Connection);
+    let connection = request.owner == Some(RequestedOwner::Connection);
     // A request without `Accept` accepts everything.
     if connection && headers.contains_key(ACCEPT) && !headers::accepts(headers, &["text/event-stream"]) {
         return Err(Problem::not_acceptable());
@@ -95,9 +95,9 @@ pub(super) async fn create(
 }
 
 /// The process that is to own the job.
-fn owner(request: &SessionRequest) -> Result<Option<Held>, Problem> {
-    let Some(OwnerWish::Pid(pid)) = request.owner else { return Ok(None) };
-    let held = Proc::own().ok().and_then(|proc| Held::open(&proc, pid)).filter(|held| !held.stat.dead());
+fn owner(request: &SessionRequest) -> Result<Option<HeldProcess>, Problem> {
+    let Some(RequestedOwner::Pid(pid)) = request.owner else { return Ok(None) };
+    let held = Proc::own().ok().and_then(|proc| HeldProcess::open(&proc, pid)).filter(|held| !held.stat.dead());
     let missing = || {
         let hint = "give the pid of a running process, as this daemon sees it";
         Problem::fault("/owner/pid", format!("there is no process {pid}"), hint)
@@ -107,19 +107,19 @@ fn owner(request: &SessionRequest) -> Result<Option<Held>, Problem> {
 
 /// True if the limit of sessions allows its trees.
 fn has_room(jobs: &Jobs, request: &SessionRequest) -> bool {
-    let trees = request.servers.values().filter(|server| matches!(server.target, Target::Command(_))).count();
+    let trees = request.servers.values().filter(|server| matches!(server.target, ServerTarget::Command(_))).count();
     let most = jobs.gateway.settings().max_sessions;
     jobs.gateway.count() + jobs.warm() + trees <= most && jobs.list().len() < most
 }
 
-fn begin(jobs: &Rc<Jobs>, request: SessionRequest, owner: Option<&Held>) -> Result<Rc<Job>, Problem> {
+fn begin(jobs: &Rc<Jobs>, request: SessionRequest, owner: Option<&HeldProcess>) -> Result<Rc<Job>, Problem> {
     let shown = match request.owner {
-        Some(OwnerWish::Pid(pid)) => OwnerView::Pid { pid },
-        Some(OwnerWish::Connection) => OwnerView::Connection,
+        Some(RequestedOwner::Pid(pid)) => OwnerView::Pid { pid },
+        Some(RequestedOwner::Connection) => OwnerView::Connection,
         None => OwnerView::None,
     };
-    let terms = Terms { ttl: request.ttl, idle: request.idle, max_age: request.max_age };
-    let plan = Plan { name: request.name, labels: request.labels, owner: shown, terms, servers: request.servers };
+    let times = JobTimes { ttl: request.ttl, idle: request.idle, max_age: request.max_age };
+    let plan = Plan { name: request.name, labels: request.labels, owner: shown, times, servers: request.servers };
     let job = Job::new(jobs, plan);
     if let Some(owner) = owner {
         let unwatched = |error: std::io::Error| {
@@ -138,7 +138,7 @@ fn begin(jobs: &Rc<Jobs>, request: SessionRequest, owner: Option<&Held>) -> Resu
 async fn start(jobs: &Rc<Jobs>, job: &Rc<Job>) -> Result<(), Problem> {
     let (sender, mut results) = mpsc::unbounded_channel();
     for server in job.servers.values() {
-        if matches!(server.settings().target, Target::Command(_)) {
+        if matches!(server.settings().target, ServerTarget::Command(_)) {
             stdio::expect_warm(server);
         }
         // Each start has its own task, which continues even if this request is dropped, so that every started server is
@@ -177,8 +177,8 @@ fn never_began(job: &Job, why: &Reason) -> Problem {
 
 async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), StartFailure> {
     match &server.settings().target {
-        Target::Command(_) => stdio::warm(gateway, server).await,
-        Target::Url(upstream) => tokio::select! {
+        ServerTarget::Command(_) => stdio::warm(gateway, server).await,
+        ServerTarget::Url(upstream) => tokio::select! {
             reached = gateway.client.reach(&upstream.url) => {
                 reached.map_err(|error| StartFailure::Unreachable { why: shown(error.to_string()) })
             }

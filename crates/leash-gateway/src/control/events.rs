@@ -23,34 +23,34 @@ use leash_upstream::body::{Body, BodyError};
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum EventKind {
     Started,
     OwnerLost,
     Ending,
     Ended,
 }
 
-impl What {
+impl EventKind {
     fn name(self) -> &'static str {
         match self {
-            What::Started => "started",
-            What::OwnerLost => "owner-lost",
-            What::Ending => "ending",
-            What::Ended => "ended",
+            EventKind::Started => "started",
+            EventKind::OwnerLost => "owner-lost",
+            EventKind::Ending => "ending",
+            EventKind::Ended => "ended",
         }
     }
 }
 
 /// All event streams.
 #[derive(Default)]
-pub(super) struct Bus {
-    readers: RefCell<Vec<Weak<Reader>>>,
+pub(super) struct EventStreams {
+    readers: RefCell<Vec<Weak<EventReader>>>,
     /// True once no more events will come.
     closed: Cell<bool>,
 }
 
 /// One event stream with its unread events.
-struct Reader {
+struct EventReader {
     /// The job that it is limited to, if any.
     only: Option<Rc<str>>,
     queue: RefCell<VecDeque<Bytes>>,
@@ -59,7 +59,7 @@ struct Reader {
     last: Cell<bool>,
 }
 
-impl Reader {
+impl EventReader {
     fn push(&self, event: Bytes) {
         if self.last.get() {
             return;
@@ -108,9 +108,9 @@ fn encode(name: &str, event: &EventData<'_>) -> Bytes {
     bytes.into()
 }
 
-impl Bus {
+impl EventStreams {
     /// Sends an event to all streams that want it.
-    pub(super) fn tell(&self, job: &str, what: What, why: Option<String>, receipt: Option<&Receipt>) {
+    pub(super) fn tell(&self, job: &str, what: EventKind, why: Option<String>, receipt: Option<&Receipt>) {
         let mut readers = self.readers.borrow_mut();
         readers.retain(|reader| reader.strong_count() > 0);
         if readers.is_empty() {
@@ -122,7 +122,7 @@ impl Bus {
             if reader.only.as_deref().is_none_or(|only| only == job) {
                 reader.push(event.clone());
                 // A job that is over has no more events.
-                if what == What::Ended && reader.only.is_some() {
+                if what == EventKind::Ended && reader.only.is_some() {
                     reader.finish();
                 }
             }
@@ -137,8 +137,8 @@ impl Bus {
     }
 
     /// A stream of the events from now on, of one job or of all.
-    pub(super) fn listen(&self, only: Option<Rc<str>>) -> Listening {
-        let reader = Rc::new(Reader {
+    pub(super) fn listen(&self, only: Option<Rc<str>>) -> EventBody {
+        let reader = Rc::new(EventReader {
             only,
             queue: RefCell::default(),
             waker: RefCell::default(),
@@ -148,7 +148,7 @@ impl Bus {
         let mut quiet = interval_at(Instant::now() + limits::SSE_KEEP_ALIVE, limits::SSE_KEEP_ALIVE);
         quiet.set_missed_tick_behavior(MissedTickBehavior::Delay);
         // A comment at once, so that the client knows that it is listening.
-        Listening { reader, first: Some(Bytes::from_static(b": listening\n\n")), quiet, _kept: None }
+        EventBody { reader, first: Some(Bytes::from_static(b": listening\n\n")), quiet, _kept: None }
     }
 
     #[cfg(test)]
@@ -158,23 +158,23 @@ impl Bus {
 }
 
 /// An event stream as the body of a response.
-pub(super) struct Listening {
-    reader: Rc<Reader>,
+pub(super) struct EventBody {
+    reader: Rc<EventReader>,
     first: Option<Bytes>,
     quiet: Interval,
     /// A value that is dropped with the connection.
     _kept: Option<Box<dyn std::any::Any>>,
 }
 
-impl Listening {
+impl EventBody {
     /// Lets the stream begin with the session.
-    pub(super) fn beginning(self, session: &SessionView) -> Listening {
-        Listening { first: Some(encode("session", &EventData::Session(session))), ..self }
+    pub(super) fn beginning(self, session: &SessionView) -> EventBody {
+        EventBody { first: Some(encode("session", &EventData::Session(session))), ..self }
     }
 
     /// Keeps a value that is dropped when the connection is closed.
-    pub(super) fn keeping(self, kept: impl std::any::Any) -> Listening {
-        Listening { _kept: Some(Box::new(kept)), ..self }
+    pub(super) fn keeping(self, kept: impl std::any::Any) -> EventBody {
+        EventBody { _kept: Some(Box::new(kept)), ..self }
     }
 
     /// The stream as a response.
@@ -187,7 +187,7 @@ impl Listening {
     }
 }
 
-impl HttpBody for Listening {
+impl HttpBody for EventBody {
     type Data = Bytes;
     type Error = BodyError;
 

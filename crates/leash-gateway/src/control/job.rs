@@ -8,12 +8,12 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::events::What;
+use super::events::EventKind;
 use super::jobs::Jobs;
 use super::joined;
 use super::view::OwnerView;
-use crate::control::job_machine::{Effect, Event, Life, State, Terms};
-use crate::state::account::{Account, Held};
+use crate::control::job_machine::{Effect, Event, JobLife, JobTimes, State};
+use crate::state::account::{JobAccount, JobHoldings};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::stop::Stop;
@@ -24,12 +24,12 @@ use leash_model::owner::Role;
 use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
 use leash_tree::ledger::receipts;
 use leash_tree::owner::peer::watch::WatchId;
-use leash_tree::platform::identity::Held as Process;
+use leash_tree::platform::identity::HeldProcess as Process;
 use leash_upstream::notice::Notice;
 
 /// A session of the control API.
 pub(crate) struct Job {
-    pub(super) account: Rc<Account>,
+    pub(super) account: Rc<JobAccount>,
     pub(super) name: Option<String>,
     pub(super) owner: OwnerView,
     pub(super) started_ms: u64,
@@ -38,7 +38,7 @@ pub(crate) struct Job {
     /// Its servers by name. The set never changes.
     pub(crate) servers: BTreeMap<String, Rc<Server>>,
     jobs: Weak<Jobs>,
-    life: RefCell<Life>,
+    life: RefCell<JobLife>,
     timer: RefCell<Option<Timer>>,
     watch: Cell<Option<WatchId>>,
     /// True once its start was announced; only then its end is announced as well.
@@ -55,14 +55,14 @@ pub(super) struct Plan {
     pub(super) name: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) owner: OwnerView,
-    pub(super) terms: Terms,
-    pub(super) servers: BTreeMap<String, crate::config::Server>,
+    pub(super) times: JobTimes,
+    pub(super) servers: BTreeMap<String, crate::config::ServerSettings>,
 }
 
 impl Job {
     /// A job whose servers are about to be started.
     pub(super) fn new(jobs: &Rc<Jobs>, plan: Plan) -> Rc<Job> {
-        let account = Account::new(plan.labels);
+        let account = JobAccount::new(plan.labels);
         let of_job = |(name, settings)| (name, Server::of_job(settings, Box::<stdio::Trees>::default(), &account));
         let servers = plan.servers.into_iter().map(of_job).collect();
         Rc::new(Job {
@@ -73,7 +73,7 @@ impl Job {
             servers,
             account,
             jobs: Rc::downgrade(jobs),
-            life: RefCell::new(Life::begin(Moment::on_runtime(), plan.terms)),
+            life: RefCell::new(JobLife::begin(Moment::on_runtime(), plan.times)),
             timer: RefCell::default(),
             watch: Cell::new(None),
             announced: Cell::new(false),
@@ -90,13 +90,13 @@ impl Job {
     }
 
     /// Reads its state.
-    pub(super) fn look<T>(&self, at: impl FnOnce(&Life) -> T) -> T {
+    pub(super) fn look<T>(&self, at: impl FnOnce(&JobLife) -> T) -> T {
         at(&self.life.borrow())
     }
 
     /// True if it is starting or live.
     pub(super) fn is_alive(&self) -> bool {
-        self.look(Life::is_alive)
+        self.look(JobLife::is_alive)
     }
 
     /// The reason for its end, once it is ending.
@@ -124,7 +124,7 @@ impl Job {
     /// Ends the job because its owner is gone.
     pub(super) fn owner_lost(self: &Rc<Self>, reason: Reason) {
         if self.is_alive() && self.announced.get() {
-            self.tell(What::OwnerLost, Some(reason.describe()), None);
+            self.tell(EventKind::OwnerLost, Some(reason.describe()), None);
         }
         self.apply(Event::OwnerLost(reason));
     }
@@ -134,7 +134,7 @@ impl Job {
         self.apply(Event::Started);
         if self.is_alive() {
             self.announced.set(true);
-            self.tell(What::Started, None, None);
+            self.tell(EventKind::Started, None, None);
             if let Some(jobs) = self.jobs.upgrade() {
                 jobs.gateway.tell(|| Notice::Opened { session: self.id().to_string(), server: self.shown() });
             }
@@ -231,7 +231,7 @@ impl Job {
             gateway.watchers.unwatch(watch);
         }
         if self.announced.get() {
-            self.tell(What::Ending, Some(reason.describe()), None);
+            self.tell(EventKind::Ending, Some(reason.describe()), None);
             let (session, server) = (self.id().to_string(), self.shown());
             gateway.tell(|| Notice::Ending { session, server, why: reason.clone() });
         }
@@ -280,14 +280,14 @@ impl Job {
         self.apply(Event::Released);
         jobs.over(self, &receipt, self.announced.get());
         if self.announced.get() {
-            self.tell(What::Ended, Some(receipt.reason.describe()), Some(&receipt));
+            self.tell(EventKind::Ended, Some(receipt.reason.describe()), Some(&receipt));
             gateway.tell(|| Notice::Ended(Box::new((*receipt).clone())));
         }
         self.over.notify_waiters();
     }
 
     fn make_receipt(&self, reason: Reason) -> Receipt {
-        let Held { holdings, dropped } = self.account.take();
+        let JobHoldings { holdings, dropped } = self.account.take();
         let took = self.ending_since.get().map(|since| Moment::on_runtime() - since).unwrap_or_default();
         Receipt {
             version: VERSION,
@@ -312,7 +312,7 @@ impl Job {
         self.name.clone().unwrap_or_else(|| "session".to_owned())
     }
 
-    fn tell(&self, what: What, why: Option<String>, receipt: Option<&Receipt>) {
+    fn tell(&self, what: EventKind, why: Option<String>, receipt: Option<&Receipt>) {
         if let Some(jobs) = self.jobs.upgrade() {
             jobs.bus.tell(self.id(), what, why, receipt);
         }

@@ -17,7 +17,7 @@ use leash_model::receipt::Reason;
 
 /// The time limits of a job. Without any of them it lives until a request ends it, or its owner is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Terms {
+pub(super) struct JobTimes {
     /// It ends if its lease was not renewed for this long, even with requests in flight: the client that should renew
     /// it is gone.
     pub(super) ttl: Option<Duration>,
@@ -89,9 +89,9 @@ pub(super) enum Effect {
 
 /// A job's state, and the facts that decide when it ends.
 #[derive(Clone, Debug)]
-pub(super) struct Life {
+pub(super) struct JobLife {
     state: State,
-    terms: Terms,
+    times: JobTimes,
     born: Moment,
     /// The end of the lease, once the lease has begun.
     lease_until: Option<Moment>,
@@ -100,11 +100,11 @@ pub(super) struct Life {
     uses: u32,
 }
 
-impl Life {
+impl JobLife {
     /// A job whose servers are about to be started. Its lease begins when they run, because no client can renew it
     /// before.
-    pub(super) fn begin(now: Moment, terms: Terms) -> Life {
-        Life { state: State::Starting, terms, born: now, lease_until: None, quiet_since: now, uses: 0 }
+    pub(super) fn begin(now: Moment, times: JobTimes) -> JobLife {
+        JobLife { state: State::Starting, times, born: now, lease_until: None, quiet_since: now, uses: 0 }
     }
 
     /// The current state.
@@ -113,8 +113,8 @@ impl Life {
     }
 
     /// The current time limits.
-    pub(super) fn terms(&self) -> &Terms {
-        &self.terms
+    pub(super) fn times(&self) -> &JobTimes {
+        &self.times
     }
 
     /// True if it can be used, or will be once it has started.
@@ -144,14 +144,14 @@ impl Life {
             (State::Starting | State::Live, Event::OwnerLost(reason)) => return self.end(reason, false),
             (State::Starting, Event::Started) => {
                 self.state = State::Live;
-                self.lease_until = self.terms.ttl.map(|ttl| now + ttl);
+                self.lease_until = self.times.ttl.map(|ttl| now + ttl);
                 self.quiet_since = now;
             }
             // The lease of a job that is still starting begins with the new time.
-            (State::Starting, Event::Renewed(ttl)) => self.terms.ttl = ttl.or(self.terms.ttl),
+            (State::Starting, Event::Renewed(ttl)) => self.times.ttl = ttl.or(self.times.ttl),
             (State::Live, Event::Renewed(ttl)) => {
-                self.terms.ttl = ttl.or(self.terms.ttl);
-                self.lease_until = self.terms.ttl.map(|ttl| now + ttl);
+                self.times.ttl = ttl.or(self.times.ttl);
+                self.lease_until = self.times.ttl.map(|ttl| now + ttl);
             }
             // A job starts only once.
             (State::Live, Event::Started) => {}
@@ -202,10 +202,10 @@ impl Life {
         if !self.is_alive() {
             return None;
         }
-        let age = self.terms.max_age.map(|age| (self.born + age, Reason::MaxAge));
+        let age = self.times.max_age.map(|age| (self.born + age, Reason::MaxAge));
         let lease = self.lease_until.map(|until| (until, Reason::LeaseExpired));
         let unused = self.state == State::Live && self.uses == 0;
-        let idle = self.terms.idle.filter(|_| unused).map(|idle| (self.quiet_since + idle, Reason::Idle));
+        let idle = self.times.idle.filter(|_| unused).map(|idle| (self.quiet_since + idle, Reason::Idle));
         [lease, idle, age].into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 }

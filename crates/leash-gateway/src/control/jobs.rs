@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::events::Bus;
+use super::events::EventStreams;
 use super::job::Job;
 use super::joined::Looks;
 use super::look;
@@ -31,9 +31,9 @@ pub(crate) struct Jobs {
     /// The jobs that can be used, by the secret in their paths.
     open: RefCell<HashMap<Rc<str>, Rc<Job>>>,
     /// The last jobs that are over, the oldest first, as text: nothing else of them is kept.
-    ended: RefCell<VecDeque<Ended>>,
+    ended: RefCell<VecDeque<EndedJob>>,
     pub(crate) timers: Timers<Job>,
-    pub(super) bus: Bus,
+    pub(super) bus: EventStreams,
     pub(super) looks: Looks,
     changed: Notify,
     /// The number of all jobs that ever began.
@@ -41,35 +41,35 @@ pub(crate) struct Jobs {
     /// True once no new job may begin.
     closed: Cell<bool>,
     /// The command line of `leash attach`.
-    attach: OnceCell<Attach>,
+    attach: OnceCell<AttachCommand>,
     /// The number of jobs that ended since the heap was last trimmed.
     freed: Cell<usize>,
 }
 
 /// The command line that connects stdin and stdout to a server of a job.
 #[derive(Clone, Debug)]
-pub(super) struct Attach {
+pub(super) struct AttachCommand {
     /// The program.
     pub(super) command: String,
     /// The arguments before `ID/NAME`.
     pub(super) args: Vec<String>,
 }
 
-impl Attach {
+impl AttachCommand {
     /// This program, with this control socket.
-    fn through(socket: Option<&Path>) -> Attach {
+    fn through(socket: Option<&Path>) -> AttachCommand {
         let program = std::fs::read_link("/proc/self/exe").unwrap_or_else(|_| "leash".into());
         let program = program.to_string_lossy();
         // After an update this process still runs the deleted file; the new one is at the same path.
         let program = program.strip_suffix(" (deleted)").unwrap_or(&program).to_owned();
         let socket = socket.map(|socket| ["--control".to_owned(), socket.to_string_lossy().into_owned()]);
         let args = std::iter::once("attach".to_owned()).chain(socket.into_iter().flatten()).collect();
-        Attach { command: program, args }
+        AttachCommand { command: program, args }
     }
 }
 
 /// A job that is over.
-struct Ended {
+struct EndedJob {
     id: Rc<str>,
     /// Its [`SessionView`], as text.
     view: Box<str>,
@@ -84,7 +84,7 @@ impl Jobs {
             open: RefCell::default(),
             ended: RefCell::default(),
             timers: Timers::default(),
-            bus: Bus::default(),
+            bus: EventStreams::default(),
             looks: Looks::default(),
             changed: Notify::new(),
             counted: Cell::new(0),
@@ -162,12 +162,12 @@ impl Jobs {
     /// Sets the control socket for the command line of `leash attach`.
     pub(crate) fn attach_at(&self, socket: &Path) {
         // A gateway has one control socket, so this is called once.
-        let _ = self.attach.set(Attach::through(Some(socket)));
+        let _ = self.attach.set(AttachCommand::through(Some(socket)));
     }
 
     /// The command line of `leash attach`.
-    pub(super) fn attach(&self) -> &Attach {
-        self.attach.get_or_init(|| Attach::through(None))
+    pub(super) fn attach(&self) -> &AttachCommand {
+        self.attach.get_or_init(|| AttachCommand::through(None))
     }
 
     /// Counts a new job; returns its number.
@@ -203,7 +203,7 @@ impl Jobs {
                 ended.pop_front();
             }
             let view = serde_json::to_string(&look::over(job, receipt)).unwrap_or_default();
-            ended.push_back(Ended { id: Rc::clone(job.id()), view: view.into() });
+            ended.push_back(EndedJob { id: Rc::clone(job.id()), view: view.into() });
         }
         self.give_back();
         self.changed.notify_waiters();
@@ -213,8 +213,8 @@ impl Jobs {
     /// without this a daemon would grow with every job.
     fn give_back(&self) {
         let freed = self.freed.get() + 1;
-        self.freed.set(freed % limits::JOBS_GIVE_BACK);
-        if freed == limits::JOBS_GIVE_BACK {
+        self.freed.set(freed % limits::JOBS_PER_TRIM);
+        if freed == limits::JOBS_PER_TRIM {
             linux::give_back_memory();
         }
     }
@@ -233,12 +233,12 @@ impl Jobs {
 
     /// The view of a job, if it is one of the last that are over.
     pub(super) fn ended(&self, id: &str) -> Option<SessionView> {
-        self.ended.borrow().iter().rev().find(|ended| *ended.id == *id).and_then(Ended::view)
+        self.ended.borrow().iter().rev().find(|ended| *ended.id == *id).and_then(EndedJob::view)
     }
 
     /// The views of the last jobs that are over.
     pub(super) fn all_ended(&self) -> Vec<SessionView> {
-        self.ended.borrow().iter().filter_map(Ended::view).collect()
+        self.ended.borrow().iter().filter_map(EndedJob::view).collect()
     }
 
     /// The job and the server that a path names, and what follows: `SECRET/NAME/REST`.
@@ -261,7 +261,7 @@ impl Jobs {
     }
 }
 
-impl Ended {
+impl EndedJob {
     fn view(&self) -> Option<SessionView> {
         serde_json::from_str(&self.view).ok()
     }

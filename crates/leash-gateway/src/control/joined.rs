@@ -15,7 +15,7 @@ use leash_tree::blocking;
 use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
-use leash_tree::session::{Ended, Ending, Target, Unfinished, alive};
+use leash_tree::session::{EndReport, Ending, Target, Unfinished, alive};
 
 /// The sessions that have such members; `None` if the ledger could not be read, which does not mean that there are
 /// none.
@@ -82,7 +82,7 @@ pub(super) async fn end(jobs: &Rc<Jobs>, session: &str, force: bool, forced: imp
             ending.await
         }
     };
-    let Ended { receipts, unfinished, warnings } =
+    let EndReport { receipts, unfinished, warnings } =
         ended.unwrap_or_else(|_| not_known(session, "the task that ends its members failed"));
     warnings.into_iter().for_each(|warning| jobs.gateway.warn(warning));
     let mut holdings: Vec<Holding> = receipts.into_iter().flat_map(|receipt| receipt.holdings).collect();
@@ -93,7 +93,7 @@ pub(super) async fn end(jobs: &Rc<Jobs>, session: &str, force: bool, forced: imp
     holdings
 }
 
-fn end_members(places: &Places, session: String, force: bool) -> Ended {
+fn end_members(places: &Places, session: String, force: bool) -> EndReport {
     let Ok(proc) = Proc::own() else { return not_known(&session, "leash cannot tell processes apart") };
     let ending =
         Ending::new(places, &proc, vec![Target::Session(session.clone())], force, leash_upstream::sweep::at_once);
@@ -101,8 +101,8 @@ fn end_members(places: &Places, session: String, force: bool) -> Ended {
 }
 
 /// The result if leash could not find out whether the session has members: then nothing is proved to be gone.
-fn not_known(session: &str, why: &str) -> Ended {
-    Ended { unfinished: vec![Unfinished::whole(session, why)], ..Ended::default() }
+fn not_known(session: &str, why: &str) -> EndReport {
+    EndReport { unfinished: vec![Unfinished::whole(session, why)], ..EndReport::default() }
 }
 
 #[cfg(test)]

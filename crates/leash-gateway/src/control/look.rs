@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::job::{self, Job};
 use super::jobs::Jobs;
 use super::view::{HoldingView, KindView, OwnerView, ServerView, SessionView, StateView};
-use crate::config::Target;
+use crate::config::ServerTarget;
 use crate::control::job_machine::State;
 use crate::guard;
 use crate::state::server::Server;
@@ -69,7 +69,7 @@ fn view(jobs: &Jobs, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
     let (now, unix) = (Moment::on_runtime(), clock::unix_ms());
     let at = |moment: Moment| unix + ms(moment.since(now));
     job.look(|life| {
-        let terms = life.terms();
+        let terms = life.times();
         let deadline = life.deadline();
         SessionView {
             id: job.id().to_string(),
@@ -134,8 +134,8 @@ fn plain(jobs: &Jobs, job: &Job, server: &Server) -> ServerView {
 
 fn kind(server: &Server) -> KindView {
     match server.settings().target {
-        Target::Command(_) => KindView::Stdio,
-        Target::Url(_) => KindView::Http,
+        ServerTarget::Command(_) => KindView::Stdio,
+        ServerTarget::Url(_) => KindView::Http,
     }
 }
 

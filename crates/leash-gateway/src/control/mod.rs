@@ -1,6 +1,6 @@
 //! Sessions as an API: `POST /v1/sessions` and the other routes, on the control socket. In code a session of this API
-//! is a *job*, because [`crate::state::session::Session`] is one client's MCP session; a job has servers, and those have such
-//! sessions.
+//! is a *job*, because [`crate::state::session::ClientSession`] is one client's MCP session; a job has servers, and
+//! those have such sessions.
 //!
 //! The modules in the order in which they handle a request: this file (performs the operation), `routes` (the table of
 //! all operations), `create`, then `jobs` and `job` (which live longer than a request). `look` makes the views of jobs,
@@ -40,12 +40,12 @@ use leash_protocol::headers;
 use leash_tree::blocking;
 use leash_tree::ledger::receipts;
 pub(super) use problem::Problem;
-use query::{Ending, Filter, Only};
+use query::{EndOptions, Filter, Only};
 use reply::Reply;
-use routes::{Act, Found};
+use routes::{Operation, Routing};
 use view::{AbortedView, EventView, ReceiptsView, SessionView, SessionsView, VersionView};
 
-pub(crate) use calls::{To, serve};
+pub(crate) use calls::{CallTarget, serve};
 pub(crate) use job::Job;
 pub(crate) use jobs::Jobs;
 
@@ -64,32 +64,32 @@ pub(crate) async fn answer(jobs: Rc<Jobs>, request: Request<Incoming>) -> Answer
 async fn asked(jobs: &Rc<Jobs>, request: Request<Incoming>) -> Result<Answer, Problem> {
     let (head, body) = request.into_parts();
     let (route, id) = match routes::find(head.method.as_str(), head.uri.path()) {
-        Found::Route(route, id) => (route, id),
-        Found::Other(methods) => return Err(Problem::method(methods)),
-        Found::Nothing => return Err(Problem::no_such_path(head.uri.path())),
+        Routing::Route(route, id) => (route, id),
+        Routing::Other(methods) => return Err(Problem::method(methods)),
+        Routing::Nothing => return Err(Problem::no_such_path(head.uri.path())),
     };
     let text = head.uri.query().unwrap_or_default();
     // An operation without a query refuses every parameter.
-    if !matches!(route.act, Act::List(..) | Act::EndAll(..) | Act::End(..) | Act::Events(..)) {
+    if !matches!(route.act, Operation::List(..) | Operation::EndAll(..) | Operation::End(..) | Operation::Events(..)) {
         query::read(&query::NONE, text)?;
     }
     match &route.act {
-        Act::Create(table, created, stream) => {
+        Operation::Create(table, created, stream) => {
             let body = read_body(&head.headers, body).await?;
             create::create(jobs, &head.headers, &body, (table, created, stream)).await
         }
-        Act::List(query, listed) => Ok(list(jobs, query::read(query, text)?, listed).await),
-        Act::EndAll(query, ended, ending) => Ok(end_all(jobs, query::read(query, text)?, ended, ending).await),
-        Act::Show(shown) => show(jobs, id, shown).await,
-        Act::End(query, ended, ending) => end(jobs, id, query::read(query, text)?, (ended, ending)).await,
-        Act::Renew(table, renewed) => {
+        Operation::List(query, listed) => Ok(list(jobs, query::read(query, text)?, listed).await),
+        Operation::EndAll(query, ended, ending) => Ok(end_all(jobs, query::read(query, text)?, ended, ending).await),
+        Operation::Show(shown) => show(jobs, id, shown).await,
+        Operation::End(query, ended, ending) => end(jobs, id, query::read(query, text)?, (ended, ending)).await,
+        Operation::Renew(table, renewed) => {
             let body = read_body(&head.headers, body).await?;
             renew(jobs, id, read_request(table, &body).map_err(Problem::misread)?, renewed).await
         }
-        Act::Abort(aborted) => Ok(aborted.send(&AbortedView { aborted: living(jobs, id).await?.abort() })),
-        Act::Events(query, stream) => listen(jobs, query::read(query, text)?, stream).await,
-        Act::Document(document) => Ok(document.send(&openapi::document())),
-        Act::Version(version) => {
+        Operation::Abort(aborted) => Ok(aborted.send(&AbortedView { aborted: living(jobs, id).await?.abort() })),
+        Operation::Events(query, stream) => listen(jobs, query::read(query, text)?, stream).await,
+        Operation::Document(document) => Ok(document.send(&openapi::document())),
+        Operation::Version(version) => {
             let own = env!("CARGO_PKG_VERSION").to_owned();
             Ok(version.send(&VersionView { version: own, pid: std::process::id(), api: API }))
         }
@@ -123,7 +123,12 @@ async fn list(jobs: &Rc<Jobs>, filter: Filter, listed: &Reply<SessionsView>) -> 
     listed.send(&SessionsView { sessions })
 }
 
-async fn end_all(jobs: &Rc<Jobs>, how: Ending, ended: &Reply<ReceiptsView>, ending: &Reply<SessionsView>) -> Answer {
+async fn end_all(
+    jobs: &Rc<Jobs>,
+    how: EndOptions,
+    ended: &Reply<ReceiptsView>,
+    ending: &Reply<SessionsView>,
+) -> Answer {
     let all = jobs.list();
     all.iter().for_each(|job| job.end(Reason::Requested, how.force));
     if !how.wait {
@@ -146,7 +151,7 @@ async fn show(jobs: &Rc<Jobs>, id: &str, shown: &Reply<SessionView>) -> Result<A
 async fn end(
     jobs: &Rc<Jobs>,
     id: &str,
-    how: Ending,
+    how: EndOptions,
     (ended, ending): (&Reply<Receipt>, &Reply<SessionView>),
 ) -> Result<Answer, Problem> {
     let Some(job) = jobs.get(id) else {
@@ -168,7 +173,7 @@ async fn renew(
     renewed: &Reply<SessionView>,
 ) -> Result<Answer, Problem> {
     let job = living(jobs, id).await?;
-    if lease.ttl.is_none() && job.look(|life| life.terms().ttl.is_none()) {
+    if lease.ttl.is_none() && job.look(|life| life.times().ttl.is_none()) {
         return Err(Problem::no_lease(id));
     }
     job.renew(lease.ttl);

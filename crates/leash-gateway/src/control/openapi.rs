@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 use super::problem::{Kind, Problem};
 use super::query::Parameter;
 use super::reply::Reply;
-use super::routes::{Act, ROUTES, Route};
+use super::routes::{Operation, ROUTES, Route};
 use crate::config::Table;
 
 /// The document.
@@ -52,7 +52,7 @@ const OF_REQUESTS: [Kind; 5] =
 const OF_BODIES: [Kind; 3] = [Kind::InvalidJson, Kind::TooLarge, Kind::UnsupportedMediaType];
 
 /// An operation of the document, while it is being described.
-struct Operation<'g> {
+struct OperationDocument<'g> {
     generator: &'g mut SchemaGenerator,
     parameters: Vec<Value>,
     body: Option<Value>,
@@ -60,47 +60,47 @@ struct Operation<'g> {
 }
 
 fn operation(route: &Route, generator: &mut SchemaGenerator) -> Value {
-    let mut told = Operation { generator, parameters: Vec::new(), body: None, responses: Map::new() };
+    let mut described = OperationDocument { generator, parameters: Vec::new(), body: None, responses: Map::new() };
     let mut problems = OF_REQUESTS.to_vec();
     if route.path.contains("{id}") {
-        told.parameters.push(json!({"name": "id", "in": "path", "required": true, "description": "The session.",
+        described.parameters.push(json!({"name": "id", "in": "path", "required": true, "description": "The session.",
             "schema": {"type": "string"}}));
         problems.push(Kind::NoSuchSession);
     }
-    told.act(&route.act);
-    if told.body.is_some() {
+    described.act(&route.act);
+    if described.body.is_some() {
         problems.extend(OF_BODIES);
     }
     problems.extend(route.problems);
-    told.problems(problems);
+    described.problems(problems);
     let mut operation = json!({
         "operationId": route.name,
         "summary": route.summary,
         "description": route.contract,
-        "responses": told.responses,
+        "responses": described.responses,
     });
-    if !told.parameters.is_empty() {
-        operation["parameters"] = told.parameters.into();
+    if !described.parameters.is_empty() {
+        operation["parameters"] = described.parameters.into();
     }
-    if let Some(body) = told.body {
+    if let Some(body) = described.body {
         operation["requestBody"] = body;
     }
     operation
 }
 
-impl Operation<'_> {
-    fn act(&mut self, act: &Act) {
+impl OperationDocument<'_> {
+    fn act(&mut self, act: &Operation) {
         match act {
-            Act::Create(body, created, stream) => self.body(body).reply(created).reply(stream),
-            Act::List(query, listed) => self.query(query).reply(listed),
-            Act::EndAll(query, ended, ending) => self.query(query).reply(ended).reply(ending),
-            Act::Show(shown) => self.reply(shown),
-            Act::End(query, ended, ending) => self.query(query).reply(ended).reply(ending),
-            Act::Renew(body, renewed) => self.body(body).reply(renewed),
-            Act::Abort(aborted) => self.reply(aborted),
-            Act::Events(query, stream) => self.query(query).reply(stream),
-            Act::Document(document) => self.reply(document),
-            Act::Version(version) => self.reply(version),
+            Operation::Create(body, created, stream) => self.body(body).reply(created).reply(stream),
+            Operation::List(query, listed) => self.query(query).reply(listed),
+            Operation::EndAll(query, ended, ending) => self.query(query).reply(ended).reply(ending),
+            Operation::Show(shown) => self.reply(shown),
+            Operation::End(query, ended, ending) => self.query(query).reply(ended).reply(ending),
+            Operation::Renew(body, renewed) => self.body(body).reply(renewed),
+            Operation::Abort(aborted) => self.reply(aborted),
+            Operation::Events(query, stream) => self.query(query).reply(stream),
+            Operation::Document(document) => self.reply(document),
+            Operation::Version(version) => self.reply(version),
         };
     }
 

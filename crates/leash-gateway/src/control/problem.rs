@@ -5,9 +5,9 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTIC
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::super::admission::Refusal;
+use super::super::admission::AdmissionRefusal;
 use super::super::respond::{self, Answer};
-use crate::config::{Fault, Misread};
+use crate::config::{RequestError, RequestMistake};
 use leash_model::start_failure::{CommandOrigin, StartFailure};
 
 /// The type of a problem.
@@ -137,8 +137,8 @@ impl Mistake {
     }
 }
 
-impl From<Fault> for Mistake {
-    fn from(fault: Fault) -> Mistake {
+impl From<RequestMistake> for Mistake {
+    fn from(fault: RequestMistake) -> Mistake {
         Mistake { pointer: Some(fault.pointer), parameter: None, what: fault.what, hint: fault.hint }
     }
 }
@@ -165,10 +165,10 @@ impl Problem {
     }
 
     /// 400: the body is not JSON, or has mistakes.
-    pub(super) fn misread(misread: Misread) -> Problem {
+    pub(super) fn misread(misread: RequestError) -> Problem {
         match misread {
-            Misread::NotJson(fault) => Problem::new(Kind::InvalidJson, fault.what).hint(fault.hint),
-            Misread::Faults(faults) => Problem::invalid(faults.into_iter().map(Mistake::from).collect()),
+            RequestError::NotJson(fault) => Problem::new(Kind::InvalidJson, fault.what).hint(fault.hint),
+            RequestError::Faults(faults) => Problem::invalid(faults.into_iter().map(Mistake::from).collect()),
         }
     }
 
@@ -183,7 +183,7 @@ impl Problem {
 
     /// 400: one mistake in the body.
     pub(super) fn fault(pointer: &str, what: String, hint: &str) -> Problem {
-        Problem::misread(Misread::Faults(vec![Fault {
+        Problem::misread(RequestError::Faults(vec![RequestMistake {
             pointer: pointer.to_owned(),
             what,
             hint: Some(hint.to_owned()),
@@ -197,13 +197,13 @@ impl Problem {
     }
 
     /// The request may not be served.
-    pub(in super::super) fn refused(refusal: &Refusal) -> Problem {
+    pub(in super::super) fn refused(refusal: &AdmissionRefusal) -> Problem {
         match refusal {
-            Refusal::Repeated(name) => Problem::repeated(name.as_str()),
-            Refusal::Host => Problem::host(),
-            Refusal::Origin => Problem::origin(),
+            AdmissionRefusal::Repeated(name) => Problem::repeated(name.as_str()),
+            AdmissionRefusal::Host => Problem::host(),
+            AdmissionRefusal::Origin => Problem::origin(),
             // A listener that serves all users, because it asks for a token, refuses by the token alone.
-            Refusal::Token | Refusal::OtherUser(_) => Problem::unauthorized(),
+            AdmissionRefusal::Token | AdmissionRefusal::OtherUser(_) => Problem::unauthorized(),
         }
     }
 

@@ -35,18 +35,18 @@ pub(super) const FILTER: [Parameter<Filter>; 2] = [
 ];
 
 /// The query of an end.
-pub(super) struct Ending {
+pub(super) struct EndOptions {
     pub(super) wait: bool,
     pub(super) force: bool,
 }
 
-impl Default for Ending {
-    fn default() -> Ending {
-        Ending { wait: true, force: false }
+impl Default for EndOptions {
+    fn default() -> EndOptions {
+        EndOptions { wait: true, force: false }
     }
 }
 
-pub(super) const ENDING: [Parameter<Ending>; 2] = [
+pub(super) const ENDING: [Parameter<EndOptions>; 2] = [
     Parameter::new(
         "wait",
         "`false`: the answer comes at once, and the end goes on.",

@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::events::EventData;
 use super::problem::Kind;
-use super::query::{ENDING, Ending, FILTER, Filter, ONLY, Only, Parameter};
+use super::query::{ENDING, EndOptions, FILTER, Filter, ONLY, Only, Parameter};
 use super::reply::Reply;
 use super::view::{AbortedView, EventView, ReceiptsView, SessionView, SessionsView, VersionView};
 use crate::config::{LEASE, LeaseRequest, NEW_SESSION, SessionRequest, Table};
@@ -13,14 +13,14 @@ use leash_model::receipt::Receipt;
 
 /// The operation of a route: its query, its body and its successful responses. An operation reads and answers with these
 /// values, and the OpenAPI document describes the same ones.
-pub(super) enum Act {
+pub(super) enum Operation {
     Create(Table<SessionRequest>, Reply<SessionView>, Reply<EventData<'static>>),
     List(&'static [Parameter<Filter>], Reply<SessionsView>),
     /// The second response is for a caller that does not wait.
-    EndAll(&'static [Parameter<Ending>], Reply<ReceiptsView>, Reply<SessionsView>),
+    EndAll(&'static [Parameter<EndOptions>], Reply<ReceiptsView>, Reply<SessionsView>),
     Show(Reply<SessionView>),
     /// The second response is for a caller that does not wait.
-    End(&'static [Parameter<Ending>], Reply<Receipt>, Reply<SessionView>),
+    End(&'static [Parameter<EndOptions>], Reply<Receipt>, Reply<SessionView>),
     Renew(Table<LeaseRequest>, Reply<SessionView>),
     Abort(Reply<AbortedView>),
     Events(&'static [Parameter<Only>], Reply<EventView>),
@@ -33,7 +33,7 @@ pub(super) struct Route {
     pub(super) method: &'static str,
     /// The path, with `{id}` in place of an id.
     pub(super) path: &'static str,
-    pub(super) act: Act,
+    pub(super) act: Operation,
     /// Its name in generated clients.
     pub(super) name: &'static str,
     pub(super) summary: &'static str,
@@ -48,7 +48,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "POST",
         path: "/v1/sessions",
-        act: Act::Create(
+        act: Operation::Create(
             NEW_SESSION,
             Reply::json(StatusCode::CREATED, "The session; `Location` says where it is"),
             Reply::events(
@@ -66,7 +66,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "GET",
         path: "/v1/sessions",
-        act: Act::List(&FILTER, Reply::json(StatusCode::OK, "The sessions")),
+        act: Operation::List(&FILTER, Reply::json(StatusCode::OK, "The sessions")),
         name: "listSessions",
         summary: "All sessions",
         contract: "Those that are starting, live or ending, in the order in which they began.",
@@ -75,7 +75,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "DELETE",
         path: "/v1/sessions",
-        act: Act::EndAll(
+        act: Operation::EndAll(
             &ENDING,
             Reply::json(StatusCode::OK, "The receipts"),
             Reply::json(StatusCode::ACCEPTED, "With `wait=false`: the sessions that are being ended"),
@@ -89,7 +89,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "GET",
         path: "/v1/sessions/{id}",
-        act: Act::Show(Reply::json(StatusCode::OK, "The session")),
+        act: Operation::Show(Reply::json(StatusCode::OK, "The session")),
         name: "getSession",
         summary: "One session",
         contract: "Also one that has ended, as long as its receipt is kept.",
@@ -98,7 +98,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "DELETE",
         path: "/v1/sessions/{id}",
-        act: Act::End(
+        act: Operation::End(
             &ENDING,
             Reply::json(StatusCode::OK, "The receipt"),
             Reply::json(StatusCode::ACCEPTED, "With `wait=false`: the session that is being ended"),
@@ -114,7 +114,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "PUT",
         path: "/v1/sessions/{id}/lease",
-        act: Act::Renew(LEASE, Reply::json(StatusCode::OK, "The session")),
+        act: Operation::Renew(LEASE, Reply::json(StatusCode::OK, "The session")),
         name: "renewSession",
         summary: "Renew a lease",
         contract: "When it returns with 200, the session lives for at least its ttl from now, unless something else ends it.",
@@ -123,7 +123,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "POST",
         path: "/v1/sessions/{id}/abort",
-        act: Act::Abort(Reply::json(StatusCode::OK, "The number of requests")),
+        act: Operation::Abort(Reply::json(StatusCode::OK, "The number of requests")),
         name: "abortSession",
         summary: "Cancel the requests in flight",
         contract: "When it returns, every request that was in flight is cancelled: its client gets the error -32000 `aborted`, or its \
@@ -134,7 +134,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "GET",
         path: "/v1/events",
-        act: Act::Events(&ONLY, Reply::events(StatusCode::OK, "The events")),
+        act: Operation::Events(&ONLY, Reply::events(StatusCode::OK, "The events")),
         name: "listen",
         summary: "Events of sessions",
         contract: "Events from now on: `started`, `owner-lost`, `ending` and `ended` with the receipt. A comment comes at once, \
@@ -144,7 +144,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "GET",
         path: "/v1/openapi.json",
-        act: Act::Document(Reply::json(StatusCode::OK, "This document")),
+        act: Operation::Document(Reply::json(StatusCode::OK, "This document")),
         name: "getOpenapi",
         summary: "This document",
         contract: "It is made from the code that answers.",
@@ -153,7 +153,7 @@ pub(super) static ROUTES: [Route; 10] = [
     Route {
         method: "GET",
         path: "/v1/version",
-        act: Act::Version(Reply::json(StatusCode::OK, "Version and pid")),
+        act: Operation::Version(Reply::json(StatusCode::OK, "Version and pid")),
         name: "getVersion",
         summary: "Version of the daemon",
         contract: "Also a way to check that a daemon is running.",
@@ -162,7 +162,7 @@ pub(super) static ROUTES: [Route; 10] = [
 ];
 
 /// The result of routing a request.
-pub(super) enum Found<'p> {
+pub(super) enum Routing<'p> {
     /// This route, with the id in the path.
     Route(&'static Route, &'p str),
     /// The path has only these methods.
@@ -172,13 +172,13 @@ pub(super) enum Found<'p> {
 }
 
 /// Finds the route of a request.
-pub(super) fn find<'p>(method: &str, path: &'p str) -> Found<'p> {
+pub(super) fn find<'p>(method: &str, path: &'p str) -> Routing<'p> {
     let here = || ROUTES.iter().filter_map(|route| Some((route, matches(route.path, path)?)));
     if let Some((route, id)) = here().find(|(route, _)| route.method == method) {
-        return Found::Route(route, id);
+        return Routing::Route(route, id);
     }
     let methods: Vec<&str> = here().map(|(route, _)| route.method).collect();
-    if methods.is_empty() { Found::Nothing } else { Found::Other(methods.join(", ")) }
+    if methods.is_empty() { Routing::Nothing } else { Routing::Other(methods.join(", ")) }
 }
 
 /// The id in a path, empty if the pattern has none; `None` if the path does not match.
@@ -200,9 +200,9 @@ mod tests {
 
     fn check(method: &str, path: &str, expected: &str) {
         let found = match find(method, path) {
-            Found::Route(route, id) => format!("{} {id}", route.name),
-            Found::Other(methods) => methods,
-            Found::Nothing => "nothing".to_owned(),
+            Routing::Route(route, id) => format!("{} {id}", route.name),
+            Routing::Other(methods) => methods,
+            Routing::Nothing => "nothing".to_owned(),
         };
         assert_eq!(found, expected, "{method} {path}");
     }

@@ -1,7 +1,6 @@
 //! The types that the control API shows; those of its sessions are in `leash_model::view`, because the commands read them,
 //! too. `docs/reference/openapi.json` is made from them and their doc comments.
 
-
 use schemars::JsonSchema;
 use serde::Serialize;
 

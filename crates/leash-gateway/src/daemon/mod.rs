@@ -1,8 +1,8 @@
 //! The control of a gateway: a socket in the runtime directory, an optional address with a token, and the lifetime of a
 //! gateway that was started on demand.
 
-mod doors;
-mod entry;
+mod caller;
+mod listeners;
 mod socket;
 mod starter;
 
@@ -11,13 +11,13 @@ use std::path::PathBuf;
 
 use crate::config::Secret;
 
-pub(super) use doors::{Doors, Open};
+pub(super) use listeners::{ControlListeners, RunningListeners};
 pub use starter::Starter;
-pub(super) use starter::alone;
+pub(super) use starter::unused;
 
 /// The settings of the control API.
 #[derive(Debug, Default)]
-pub struct Control {
+pub struct ControlSettings {
     /// The control socket.
     pub socket: ControlSocket,
     /// The control API at an address.

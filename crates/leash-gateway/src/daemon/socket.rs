@@ -23,7 +23,7 @@ const MODE: u32 = 0o600;
 /// A path that this process owns. Dropping it removes the socket, if it is still the one that was created here, and
 /// releases the lock.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct SocketClaim {
     path: PathBuf,
     lock_path: PathBuf,
     lock: File,
@@ -31,9 +31,9 @@ pub(super) struct Claim {
     born: Option<(u64, u64)>,
 }
 
-impl Claim {
+impl SocketClaim {
     /// Takes the path and listens at it. The directory must exist, and only our user may write to it.
-    pub(super) fn take(path: &Path) -> Result<(Claim, UnixListener), ControlError> {
+    pub(super) fn take(path: &Path) -> Result<(SocketClaim, UnixListener), ControlError> {
         if path.as_os_str().len() > limits::SOCKET_PATH {
             return Err(ControlError::TooLong(path.to_owned()));
         }
@@ -44,7 +44,7 @@ impl Claim {
         let Some(lock) = lock(&lock_path).map_err(make)? else {
             return Err(ControlError::Held { path: path.to_owned(), pid: holder(&lock_path) });
         };
-        let mut claim = Claim { path: path.to_owned(), lock_path, lock, born: None };
+        let mut claim = SocketClaim { path: path.to_owned(), lock_path, lock, born: None };
         // The process id is only for messages to people, so an error does not matter.
         let _ = claim.sign();
         claim.clear()?;
@@ -81,7 +81,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for SocketClaim {
     fn drop(&mut self) {
         let now = fs::symlink_metadata(&self.path).ok().map(|meta| (meta.dev(), meta.ino()));
         // The socket may be gone already, and a file of another program is left alone.

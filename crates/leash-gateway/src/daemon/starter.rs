@@ -43,53 +43,53 @@ impl Starter {
 
 /// Remembers since when the gateway has been unused. Pure: the caller passes the facts and the time.
 #[derive(Debug, Default)]
-pub(super) struct Vigil {
-    alone_since: Option<Moment>,
+pub(super) struct UnusedTimer {
+    unused_since: Option<Moment>,
 }
 
-/// The decision about the jobs.gateway.
+/// The decision whether the gateway exits.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum UnusedDecision {
     /// The gateway stays.
     Stay,
     /// The gateway exits at this moment, if no session begins.
     Until(Moment),
     /// The gateway exits.
-    Leave,
+    Exit,
 }
 
-impl Vigil {
+impl UnusedTimer {
     /// Decides, after the starter has died. `used`: a session exists. `changed`: a session began or ended since the
     /// last call; even a session that lasted only a moment restarts the wait.
-    pub(super) fn look(&mut self, used: bool, changed: bool, now: Moment) -> Verdict {
+    pub(super) fn decide(&mut self, used: bool, changed: bool, now: Moment) -> UnusedDecision {
         if used {
-            self.alone_since = None;
-            return Verdict::Stay;
+            self.unused_since = None;
+            return UnusedDecision::Stay;
         }
         if changed {
-            self.alone_since = None;
+            self.unused_since = None;
         }
-        let since = *self.alone_since.get_or_insert(now);
+        let since = *self.unused_since.get_or_insert(now);
         if now.since(since) >= limits::ON_DEMAND_LINGER {
-            return Verdict::Leave;
+            return UnusedDecision::Exit;
         }
-        Verdict::Until(since + limits::ON_DEMAND_LINGER)
+        UnusedDecision::Until(since + limits::ON_DEMAND_LINGER)
     }
 }
 
 /// Waits until the starter is dead and no session has existed for a while. Never returns without a starter.
-pub(crate) async fn alone(jobs: &Rc<Jobs>, starter: Option<Starter>) {
+pub(crate) async fn unused(jobs: &Rc<Jobs>, starter: Option<Starter>) {
     let Some(starter) = starter else { return std::future::pending().await };
     starter.gone().await;
-    let (mut vigil, mut changed) = (Vigil::default(), false);
+    let (mut timer, mut changed) = (UnusedTimer::default(), false);
     loop {
         let used = !jobs.is_empty() || jobs.gateway.count() > 0;
         let now = Moment::on_runtime();
-        let wait = match vigil.look(used, changed, now) {
-            Verdict::Leave => return,
-            Verdict::Until(moment) => moment.since(now),
+        let wait = match timer.decide(used, changed, now) {
+            UnusedDecision::Exit => return,
+            UnusedDecision::Until(moment) => moment.since(now),
             // Sessions of configured servers send no signal when they end, so leash checks them now and then.
-            Verdict::Stay => limits::ON_DEMAND_LINGER,
+            UnusedDecision::Stay => limits::ON_DEMAND_LINGER,
         };
         // At least the timer's own step, so that the next look does not come too early again and again.
         changed = tokio::time::timeout(wait.max(Duration::from_millis(1)), jobs.changed()).await.is_ok();

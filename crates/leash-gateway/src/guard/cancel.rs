@@ -5,19 +5,19 @@ use std::rc::Rc;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::asked::Unanswered;
-use super::holding::{self, Upstream};
+use super::holding::{self, UpstreamHolding};
 use super::revive;
+use super::unanswered::Unanswered;
 use crate::call::Call;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use crate::state::session::Session;
+use crate::state::session::ClientSession;
 use leash_model::limits;
 use leash_protocol::headers;
 
 /// `notifications/cancelled` messages for a legacy server. A dropped connection does not cancel a request there.
 pub(crate) struct Cancellation {
-    session: Rc<Session>,
+    session: Rc<ClientSession>,
     messages: Vec<Bytes>,
 }
 
@@ -31,7 +31,8 @@ pub(crate) fn cancellation(server: &Server, call: &Call, ids: &[Box<RawValue>]) 
 pub(crate) fn abort_unanswered(gateway: &Rc<Gateway>, server: &Server) -> usize {
     let mut aborted = 0;
     for session in server.all() {
-        let ids = holding::of(&session).and_then(Upstream::unanswered).map(Unanswered::abort).unwrap_or_default();
+        let ids =
+            holding::of(&session).and_then(UpstreamHolding::unanswered).map(Unanswered::abort).unwrap_or_default();
         if !ids.is_empty() {
             aborted += ids.len();
             Cancellation::new(session, &ids).send(gateway);
@@ -41,7 +42,7 @@ pub(crate) fn abort_unanswered(gateway: &Rc<Gateway>, server: &Server) -> usize 
 }
 
 impl Cancellation {
-    fn new(session: Rc<Session>, ids: &[Box<RawValue>]) -> Cancellation {
+    fn new(session: Rc<ClientSession>, ids: &[Box<RawValue>]) -> Cancellation {
         let message = |id: &RawValue| {
             let params = format!(r#"{{"requestId":{id},"reason":"aborted"}}"#);
             Bytes::from(format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#))

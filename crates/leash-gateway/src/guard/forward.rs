@@ -9,15 +9,15 @@ use hyper::http::response::Parts;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use serde_json::value::RawValue;
 
-use super::Asked;
-use super::holding::{self, Found, Upstream};
-use super::stream::{Passing, Until};
+use super::RequestFacts;
+use super::holding::{self, UpstreamHolding, UpstreamParts};
+use super::stream::{ForwardedBody, ResponseLimit};
 use crate::call::Call;
-use crate::config::{self, Target};
+use crate::config::{self, ServerTarget};
 use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use crate::state::session::Session;
+use crate::state::session::ClientSession;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::codes;
@@ -42,15 +42,15 @@ const NO_BUFFERING: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 
 /// Returns the server's address and headers. Panics for a server that is a command.
-pub(super) fn target(settings: &config::Server) -> &leash_upstream::address::Upstream {
+pub(super) fn target(settings: &config::ServerSettings) -> &leash_upstream::address::UpstreamServer {
     match &settings.target {
-        Target::Url(upstream) => upstream,
-        Target::Command(_) => unreachable!("the guard is for servers with an address"),
+        ServerTarget::Url(upstream) => upstream,
+        ServerTarget::Command(_) => unreachable!("the guard is for servers with an address"),
     }
 }
 
 /// Sets the configured headers.
-pub(super) fn configure(headers: &mut HeaderMap, settings: &config::Server) {
+pub(super) fn configure(headers: &mut HeaderMap, settings: &config::ServerSettings) {
     for (name, value) in &target(settings).headers {
         headers.insert(name.clone(), value.clone());
     }
@@ -59,7 +59,7 @@ pub(super) fn configure(headers: &mut HeaderMap, settings: &config::Server) {
 /// Builds the request for the upstream.
 pub(super) fn request(
     uri: Uri,
-    settings: &config::Server,
+    settings: &config::ServerSettings,
     call: &Call,
     id: Option<&str>,
 ) -> Request<Full<bytes::Bytes>> {
@@ -97,9 +97,9 @@ pub(super) async fn send(
 }
 
 /// Builds the response for the client: status, headers and body as they came.
-pub(super) fn pass(gateway: &Gateway, server: &Server, answer: Response<Incoming>, until: Until) -> Answer {
+pub(super) fn pass(gateway: &Gateway, server: &Server, answer: Response<Incoming>, until: ResponseLimit) -> Answer {
     let (head, body) = answer.into_parts();
-    let passing = Passing::new(body, gateway.metrics.of(&server.bucket), until);
+    let passing = ForwardedBody::new(body, gateway.metrics.of(&server.bucket), until);
     Response::from_parts(cleaned(head), Body::stream(passing))
 }
 
@@ -109,7 +109,7 @@ pub(super) async fn pass_whole(
     gateway: &Gateway,
     server: &Server,
     answer: Response<Incoming>,
-    until: Until,
+    until: ResponseLimit,
 ) -> Result<Answer, UpstreamError> {
     if answer.body().size_hint().exact().is_none_or(|length| length > limits::SHORT_ANSWER) {
         return Ok(pass(gateway, server, answer, until));
@@ -154,12 +154,17 @@ pub(super) fn failed(error: &UpstreamError, id: Option<&RawValue>) -> Answer {
 }
 
 /// Answers a request without a session. When the client leaves, its request to the upstream is dropped too.
-pub(super) async fn without_session(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, asked: Asked) -> Answer {
+pub(super) async fn without_session(
+    gateway: &Rc<Gateway>,
+    server: &Rc<Server>,
+    call: &Call,
+    facts: RequestFacts,
+) -> Answer {
     // leash never forwards a session id that it does not know or that belongs to another client: a modern server would
     // ignore the id, but a legacy server might use that session.
     let answer = match send(gateway, server, call, None).await {
         Ok(answer) => answer,
-        Err(error) => return failed(&error, asked.id.as_deref()),
+        Err(error) => return failed(&error, facts.id.as_deref()),
     };
     if let Some(id) = headers::opened_session(answer.headers())
         && let Err(refused) = adopt(gateway, server, call, id)
@@ -167,9 +172,9 @@ pub(super) async fn without_session(gateway: &Rc<Gateway>, server: &Rc<Server>, 
         return refused;
     }
     // A listening request has no end of its own and would delay the gateway's shutdown.
-    let listens = asked.listens || call.method == Method::GET;
-    let until = if listens { Until::Stopping(gateway.client.deadline.clone()) } else { Until::End };
-    pass_whole(gateway, server, answer, until).await.unwrap_or_else(|error| failed(&error, asked.id.as_deref()))
+    let listens = facts.listens || call.method == Method::GET;
+    let until = if listens { ResponseLimit::Stopping(gateway.client.deadline.clone()) } else { ResponseLimit::End };
+    pass_whole(gateway, server, answer, until).await.unwrap_or_else(|error| failed(&error, facts.id.as_deref()))
 }
 
 /// Guards a session that the server opened without `initialize`, for instance in its response to a probe.
@@ -178,8 +183,8 @@ pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id:
         return Ok(());
     }
     let version = call.headers.get(headers::PROTOCOL_VERSION).and_then(|version| version.to_str().ok());
-    let upstream = Upstream::streamable(server, &call.headers, Found { id, version, revival: None });
-    let session = match Session::open(gateway, server, call) {
+    let upstream = UpstreamHolding::streamable(server, &call.headers, UpstreamParts { id, version, revival: None });
+    let session = match ClientSession::open(gateway, server, call) {
         Ok(session) => session,
         Err(refused) => {
             upstream.refuse(gateway, server, Reason::NotInitialized);
@@ -188,8 +193,8 @@ pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id:
     };
     holding::note(gateway, gateway.book.open(&upstream.entry(&session)));
     let held = session.hold(upstream);
-    gateway.keeping.prepare(gateway);
-    gateway.keeping.hold(&session);
+    gateway.keeper_link.prepare(gateway);
+    gateway.keeper_link.hold(&session);
     if held {
         session.rename(id);
         session.opened();

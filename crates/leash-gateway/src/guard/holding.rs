@@ -9,33 +9,33 @@ use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode, Uri};
 use tokio_util::sync::CancellationToken;
 
-use super::asked::Unanswered;
 use super::forward;
 use super::revive::Revival;
-use crate::budget::Client;
+use super::unanswered::Unanswered;
+use crate::budget::BudgetClient;
 use crate::call::Call;
-use crate::config::Target;
+use crate::config::ServerTarget;
 use crate::keep_alive::Pings;
 use crate::metrics::add;
-use crate::state::backend::{Holding, Release};
+use crate::state::backend::{Release, SessionHolding};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use crate::state::session::{Session, Start};
-use leash_model::client_session::Life;
+use crate::state::session::{ClientSession, SessionStart};
+use leash_model::client_session::SessionLife;
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
 use leash_model::{id, limits};
 use leash_protocol::headers;
 use leash_tree::ledger::book::Entry;
 use leash_tree::ledger::receipts;
-use leash_upstream::address::Transport;
-use leash_upstream::delete::{self, Deleted, Ticket};
-use leash_upstream::keeper::{Headers, HeldSession, Stay};
+use leash_upstream::address::HttpTransport;
+use leash_upstream::delete::{self, DeleteResult, DeleteTarget};
+use leash_upstream::keeper::{Headers, HeldSession, ResumeFacts};
 
 /// A session at an upstream server.
-pub(crate) struct Upstream {
+pub(crate) struct UpstreamHolding {
     url: Uri,
-    kind: Kind,
+    kind: HoldingTransport,
     version: RefCell<Option<Box<str>>>,
     credentials: RefCell<Credentials>,
     pub(super) pings: Pings,
@@ -44,7 +44,7 @@ pub(crate) struct Upstream {
 }
 
 /// The two transports, which end a session in different ways.
-enum Kind {
+enum HoldingTransport {
     /// Ended by a DELETE of this id. A revival changes the id.
     Streamable {
         id: RefCell<Rc<str>>,
@@ -57,100 +57,105 @@ enum Kind {
 }
 
 /// The parts of an upstream session that come from the server's response and from the policy.
-pub(super) struct Found<'a> {
+pub(super) struct UpstreamParts<'a> {
     pub(super) id: &'a str,
     pub(super) version: Option<&'a str>,
     pub(super) revival: Option<Revival>,
 }
 
 /// Returns the upstream session that a session holds.
-pub(super) fn of(session: &Session) -> Option<&Upstream> {
+pub(super) fn of(session: &ClientSession) -> Option<&UpstreamHolding> {
     session.holding_as()
 }
 
-impl Holding for Upstream {
-    fn release<'a>(&'a self, gateway: &'a Rc<Gateway>, session: &'a Session, reason: Reason) -> Release<'a> {
+impl SessionHolding for UpstreamHolding {
+    fn release<'a>(&'a self, gateway: &'a Rc<Gateway>, session: &'a ClientSession, reason: Reason) -> Release<'a> {
         Box::pin(async move { Some(self.end(gateway, session, reason).await) })
     }
 
     /// `None` if the session needs no DELETE.
-    fn held_session(&self, session: &Session) -> Option<HeldSession> {
-        if !matches!(self.kind, Kind::Streamable { .. }) {
+    fn held_session(&self, session: &ClientSession) -> Option<HeldSession> {
+        if !matches!(self.kind, HoldingTransport::Streamable { .. }) {
             return None;
         }
-        let ticket = self.ticket(&session.server, &self.entry(session));
-        let stay = session.stay().and_then(|stay| self.stay(stay));
-        Some(HeldSession::of(&session.server.name, session.started_ms, &ticket).staying(stay))
+        let delete_target = self.delete_target(&session.server, &self.entry(session));
+        let resume_facts = session.resume_facts().and_then(|resume_facts| self.resume_facts(resume_facts));
+        Some(HeldSession::of(&session.server.name, session.started_ms, &delete_target).resumable(resume_facts))
     }
 }
 
 /// Resumes a session of a killed gateway if its server is still configured the same way. The client notices nothing.
 pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, held: &HeldSession) -> bool {
-    let Some(stay) = &held.stay else { return false };
+    let Some(resume_facts) = &held.resume_facts else { return false };
     let Some(server) = gateway.server(held.server()) else { return false };
-    let (Some(url), Some(headers)) = (held.url(), stay.credentials.read()) else { return false };
+    let (Some(url), Some(headers)) = (held.url(), resume_facts.credentials.read()) else { return false };
     let same = matches!(&server.settings().target,
-        Target::Url(target) if target.url == url && target.transport == Transport::Streamable);
+        ServerTarget::Url(target) if target.url == url && target.transport == HttpTransport::Streamable);
     // The server may have given the same id to two sessions. Then nothing else tells their clients apart.
-    if !same || server.session(&stay.token).is_some() {
+    if !same || server.session(&resume_facts.token).is_some() {
         return false;
     }
-    let principal = gateway.principals.of(&headers, stay.uid);
-    let born = Moment::from_boot(Duration::from_millis(stay.born_ms));
-    let start = Start {
+    let principal = gateway.principals.of(&headers, resume_facts.uid);
+    let born = Moment::from_boot(Duration::from_millis(resume_facts.born_ms));
+    let start = SessionStart {
         id: (&*entry.session).into(),
-        token: (&*stay.token).into(),
+        token: (&*resume_facts.token).into(),
         principal,
-        client: Client::at(stay.origin, principal),
+        client: BudgetClient::at(resume_facts.origin, principal),
         started_ms: entry.started_ms,
-        life: Life::resume(born, Moment::on_runtime()),
+        life: SessionLife::resume(born, Moment::on_runtime()),
     };
-    let Some(session) = Session::resume(gateway, &server, start) else { return false };
-    let revival = stay.revival.clone().map(|(initialize, initialized)| {
+    let Some(session) = ClientSession::resume(gateway, &server, start) else { return false };
+    let revival = resume_facts.revival.clone().map(|(initialize, initialized)| {
         let revival = Revival::new(initialize.into());
         initialized.into_iter().for_each(|body| revival.initialized(body.into()));
         revival
     });
-    let found = Found { id: &entry.id, version: entry.version.as_deref(), revival };
-    let upstream = Upstream::streamable(&server, &headers, found);
+    let parts = UpstreamParts { id: &entry.id, version: entry.version.as_deref(), revival };
+    let upstream = UpstreamHolding::streamable(&server, &headers, parts);
     session.hold(upstream);
-    gateway.keeping.hold(&session);
-    session.resume_owners(stay);
+    gateway.keeper_link.hold(&session);
+    session.resume_owners(resume_facts);
     true
 }
 
-impl Upstream {
-    pub(super) fn streamable(server: &Server, headers: &HeaderMap, found: Found<'_>) -> Upstream {
-        let kind = Kind::Streamable {
-            id: RefCell::new(found.id.into()),
+impl UpstreamHolding {
+    pub(super) fn streamable(server: &Server, headers: &HeaderMap, parts: UpstreamParts<'_>) -> UpstreamHolding {
+        let kind = HoldingTransport::Streamable {
+            id: RefCell::new(parts.id.into()),
             forgotten: Cell::new(None),
-            revival: found.revival.map(Box::new),
+            revival: parts.revival.map(Box::new),
         };
-        Upstream::new(server, headers, kind, found.version)
+        UpstreamHolding::new(server, headers, kind, parts.version)
     }
 
-    pub(super) fn sse(server: &Rc<Server>, call: &Call, endpoint: Uri) -> Upstream {
-        Upstream::new(server, &call.headers, Kind::Sse { endpoint, unanswered: Unanswered::of(server) }, None)
+    pub(super) fn sse(server: &Rc<Server>, call: &Call, endpoint: Uri) -> UpstreamHolding {
+        UpstreamHolding::new(
+            server,
+            &call.headers,
+            HoldingTransport::Sse { endpoint, unanswered: Unanswered::of(server) },
+            None,
+        )
     }
 
     /// The address for messages, if it is not the server's URL.
     pub(super) fn endpoint(&self) -> Option<&Uri> {
         match &self.kind {
-            Kind::Sse { endpoint, .. } => Some(endpoint),
-            Kind::Streamable { .. } => None,
+            HoldingTransport::Sse { endpoint, .. } => Some(endpoint),
+            HoldingTransport::Streamable { .. } => None,
         }
     }
 
     /// The unanswered requests, if leash looks for their responses on the session's stream.
     pub(super) fn unanswered(&self) -> Option<&Unanswered> {
         match &self.kind {
-            Kind::Sse { unanswered, .. } => unanswered.as_ref(),
-            Kind::Streamable { .. } => None,
+            HoldingTransport::Sse { unanswered, .. } => unanswered.as_ref(),
+            HoldingTransport::Streamable { .. } => None,
         }
     }
 
-    fn new(server: &Server, headers: &HeaderMap, kind: Kind, version: Option<&str>) -> Upstream {
-        Upstream {
+    fn new(server: &Server, headers: &HeaderMap, kind: HoldingTransport, version: Option<&str>) -> UpstreamHolding {
+        UpstreamHolding {
             url: forward::target(&server.settings()).url.clone(),
             kind,
             version: RefCell::new(version.map(Into::into)),
@@ -161,10 +166,14 @@ impl Upstream {
     }
 
     /// Creates another upstream session at the same server for the same client.
-    pub(super) fn sibling(&self, id: &str) -> Upstream {
-        Upstream {
+    pub(super) fn sibling(&self, id: &str) -> UpstreamHolding {
+        UpstreamHolding {
             url: self.url.clone(),
-            kind: Kind::Streamable { id: RefCell::new(id.into()), forgotten: Cell::new(None), revival: None },
+            kind: HoldingTransport::Streamable {
+                id: RefCell::new(id.into()),
+                forgotten: Cell::new(None),
+                revival: None,
+            },
             version: self.version.clone(),
             credentials: self.credentials.clone(),
             pings: Pings::default(),
@@ -175,8 +184,8 @@ impl Upstream {
     /// The session's current id at the server. Empty if it has none.
     pub(super) fn id(&self) -> Rc<str> {
         match &self.kind {
-            Kind::Streamable { id, .. } => Rc::clone(&id.borrow()),
-            Kind::Sse { .. } => "".into(),
+            HoldingTransport::Streamable { id, .. } => Rc::clone(&id.borrow()),
+            HoldingTransport::Sse { .. } => "".into(),
         }
     }
 
@@ -188,8 +197,8 @@ impl Upstream {
     /// The messages that open the session anew, if the policy allows it.
     pub(super) fn revival(&self) -> Option<&Revival> {
         match &self.kind {
-            Kind::Streamable { revival, .. } => revival.as_deref(),
-            Kind::Sse { .. } => None,
+            HoldingTransport::Streamable { revival, .. } => revival.as_deref(),
+            HoldingTransport::Sse { .. } => None,
         }
     }
 
@@ -199,10 +208,10 @@ impl Upstream {
     }
 
     /// Keeps a request's credentials for the DELETE. They may be newer than those with which the client began.
-    pub(super) fn remember(&self, gateway: &Gateway, session: &Session, call: &Call) {
+    pub(super) fn remember(&self, gateway: &Gateway, session: &ClientSession, call: &Call) {
         if !self.credentials.borrow().are_of(&call.headers) {
             *self.credentials.borrow_mut() = Credentials::of(&call.headers);
-            gateway.keeping.changed(session);
+            gateway.keeper_link.changed(session);
         }
     }
 
@@ -214,26 +223,26 @@ impl Upstream {
     }
 
     /// Records the protocol version on which the server agreed.
-    pub(super) fn agreed(&self, gateway: &Gateway, session: &Session, version: &str) {
+    pub(super) fn agreed(&self, gateway: &Gateway, session: &ClientSession, version: &str) {
         if self.version.borrow().as_deref() != Some(version) {
             *self.version.borrow_mut() = Some(version.into());
             note(gateway, gateway.book.change(&self.entry(session)));
-            gateway.keeping.changed(session);
+            gateway.keeper_link.changed(session);
         }
     }
 
     /// Records the session's new id at the server.
-    pub(super) fn renamed(&self, gateway: &Gateway, session: &Session, new: &str) {
-        if let Kind::Streamable { id, .. } = &self.kind {
+    pub(super) fn renamed(&self, gateway: &Gateway, session: &ClientSession, new: &str) {
+        if let HoldingTransport::Streamable { id, .. } = &self.kind {
             *id.borrow_mut() = new.into();
             note(gateway, gateway.book.change(&self.entry(session)));
-            gateway.keeping.changed(session);
+            gateway.keeper_link.changed(session);
         }
     }
 
     /// Records that the server no longer knows the session, so no DELETE is needed.
     pub(super) fn forgotten(&self, status: StatusCode) {
-        if let Kind::Streamable { forgotten, .. } = &self.kind {
+        if let HoldingTransport::Streamable { forgotten, .. } = &self.kind {
             forgotten.set(Some(status));
         }
     }
@@ -244,7 +253,7 @@ impl Upstream {
     }
 
     /// The session's entry in the ledger.
-    pub(super) fn entry(&self, session: &Session) -> Entry {
+    pub(super) fn entry(&self, session: &ClientSession) -> Entry {
         self.entry_as(&session.id, &session.server, session.started_ms)
     }
 
@@ -261,7 +270,7 @@ impl Upstream {
     }
 
     /// Ends the session. Returns when the DELETE has a final result, good or bad.
-    async fn end(&self, gateway: &Rc<Gateway>, session: &Session, reason: Reason) -> Receipt {
+    async fn end(&self, gateway: &Rc<Gateway>, session: &ClientSession, reason: Reason) -> Receipt {
         // Clients that wait for a response get one now, however long the DELETE takes.
         self.gone().cancel();
         self.close(gateway, &session.server, self.entry(session), reason).await
@@ -272,10 +281,10 @@ impl Upstream {
         let id = server.job.as_ref().map_or_else(id::random, |job| job.next_session());
         let entry = self.entry_as(&id, server, clock::unix_ms());
         note(gateway, gateway.book.open(&entry));
-        gateway.keeping.prepare(gateway);
+        gateway.keeper_link.prepare(gateway);
         gateway
-            .keeping
-            .hold_refused(&id, HeldSession::of(&server.name, entry.started_ms, &self.ticket(server, &entry)));
+            .keeper_link
+            .hold_refused(&id, HeldSession::of(&server.name, entry.started_ms, &self.delete_target(server, &entry)));
         let (gateway, server, occupied) = (Rc::clone(gateway), Rc::clone(server), server.occupy());
         gateway.clone().tasks.spawn_local(async move {
             self.close(&gateway, &server, entry, reason).await;
@@ -285,8 +294,8 @@ impl Upstream {
 
     /// Returns the facts with which another gateway can resume the session. `None` if the server has lost the session
     /// or if the facts cannot be written as JSON.
-    fn stay(&self, stay: Stay) -> Option<Stay> {
-        if let Kind::Streamable { forgotten, .. } = &self.kind
+    fn resume_facts(&self, resume_facts: ResumeFacts) -> Option<ResumeFacts> {
+        if let HoldingTransport::Streamable { forgotten, .. } = &self.kind
             && forgotten.get().is_some()
         {
             return None;
@@ -297,35 +306,35 @@ impl Upstream {
         };
         let credentials = self.credentials.borrow();
         let credentials = Headers::of(credentials.0.iter().map(|(name, value)| (name, value)));
-        Some(Stay { revival, credentials, ..stay })
+        Some(ResumeFacts { revival, credentials, ..resume_facts })
     }
 
     /// Returns everything that the session's DELETE needs.
-    fn ticket(&self, server: &Server, entry: &Entry) -> Ticket {
+    fn delete_target(&self, server: &Server, entry: &Entry) -> DeleteTarget {
         let (version, headers) = (entry.version.clone(), self.headers(server));
-        Ticket { url: self.url.clone(), session_id: entry.id.clone(), version, headers }
+        DeleteTarget { url: self.url.clone(), session_id: entry.id.clone(), version, headers }
     }
 
     async fn close(&self, gateway: &Gateway, server: &Server, entry: Entry, reason: Reason) -> Receipt {
         let began = Moment::on_runtime();
         let deleted = match &self.kind {
-            Kind::Sse { .. } => Deleted::closed(),
-            Kind::Streamable { forgotten, .. } => match forgotten.get() {
-                Some(status) => Deleted::forgotten(status),
-                None => send_delete(gateway, server, &self.ticket(server, &entry)).await,
+            HoldingTransport::Sse { .. } => DeleteResult::closed(),
+            HoldingTransport::Streamable { forgotten, .. } => match forgotten.get() {
+                Some(status) => DeleteResult::forgotten(status),
+                None => send_delete(gateway, server, &self.delete_target(server, &entry)).await,
             },
         };
         let end = deleted.receipt(&self.url, &entry.id);
         let receipt = entry.receipt(reason, EndedBy::Gateway, Moment::on_runtime() - began, end);
         // A gateway that must stop before the server responds leaves the session to its keeper, which writes the
         // receipt.
-        let is_kept = deleted.cut_short && gateway.draining.get() && gateway.keeping.is_told_of(&entry.session);
+        let is_kept = deleted.cut_short && gateway.draining.get() && gateway.keeper_link.is_told_of(&entry.session);
         let is_told = is_kept || write(gateway, &receipt);
         // A session without a final result stays in the ledger, for the keeper or the next start. The ledger comes
         // last: a gateway killed in between has already written the receipt.
-        if matches!(self.kind, Kind::Streamable { .. }) && !deleted.cut_short && is_told {
+        if matches!(self.kind, HoldingTransport::Streamable { .. }) && !deleted.cut_short && is_told {
             note(gateway, gateway.book.over(&entry.session));
-            gateway.keeping.over(&entry.session);
+            gateway.keeper_link.over(&entry.session);
         }
         server.ended(&receipt);
         receipt
@@ -333,16 +342,17 @@ impl Upstream {
 }
 
 /// Records that the server did not respond to `initialize`: leash cannot know if it opened a session.
-pub(super) fn never_named(session: &Session) {
+pub(super) fn never_named(session: &ClientSession) {
     let Some(job) = &session.server.job else { return };
     let why = "the server did not answer `initialize`; if it opens a session, leash cannot know its id".to_owned();
-    let deleted = Deleted { how: DeleteHow::Unreachable, status: None, tries: 0, why: Some(why), cut_short: false };
+    let deleted =
+        DeleteResult { how: DeleteHow::Unreachable, status: None, tries: 0, why: Some(why), cut_short: false };
     let url = forward::target(&session.server.settings()).url.clone();
     job.held(End::Upstream(deleted.receipt(&url, "")));
 }
 
 /// Sends a DELETE and counts it. When the server's grace is over, one more try gets its usual time.
-pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Ticket) -> Deleted {
+pub(super) async fn send_delete(gateway: &Gateway, server: &Server, delete_target: &DeleteTarget) -> DeleteResult {
     let (metrics, counters) = (&gateway.metrics, gateway.metrics.of(&server.bucket));
     add(&metrics.deletes_pending, 1);
     add(&counters.deletes_sent, 1);
@@ -351,11 +361,11 @@ pub(super) async fn send_delete(gateway: &Gateway, server: &Server, ticket: &Tic
         tokio::time::sleep_until(tokio::time::Instant::now() + limits::DELETE_TRY).await;
     };
     let deleted = tokio::select! {
-        deleted = delete::delete(&gateway.client, ticket) => deleted,
+        deleted = delete::delete(&gateway.client, delete_target) => deleted,
         () = forced => delete::cut_short(1),
     };
     metrics.deletes_pending.set(metrics.deletes_pending.get() - 1);
-    if deleted.receipt(&ticket.url, &ticket.session_id).fate == Fate::Left {
+    if deleted.receipt(&delete_target.url, &delete_target.session_id).fate == Fate::Left {
         add(&counters.deletes_failed, 1);
     }
     deleted
@@ -417,11 +427,11 @@ impl Credentials {
     }
 
     fn among(headers: &HeaderMap) -> impl Iterator<Item = (&HeaderName, &HeaderValue)> {
-        headers.iter().filter(|(name, _)| speaks_for_the_client(name))
+        headers.iter().filter(|(name, _)| identifies_client(name))
     }
 }
 
-fn speaks_for_the_client(name: &HeaderName) -> bool {
+fn identifies_client(name: &HeaderName) -> bool {
     let prefixes = ["mcp-", "sec-", "leash-", "x-forwarded-"];
     !PLAIN.contains(name)
         && !headers::is_hop_by_hop(name)

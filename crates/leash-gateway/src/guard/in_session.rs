@@ -6,14 +6,14 @@ use hyper::body::Incoming;
 use hyper::header::HeaderValue;
 use hyper::{Method, Response, StatusCode};
 
-use super::holding::{self, Upstream};
-use super::listen::Listening;
-use super::stream::Until;
-use super::{Asked, forward, revive};
+use super::holding::{self, UpstreamHolding};
+use super::listen::ListenBody;
+use super::stream::ResponseLimit;
+use super::{RequestFacts, forward, revive};
 use crate::call::Call;
 use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
-use crate::state::session::{InFlight, Session};
+use crate::state::session::{ClientSession, InFlight};
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::codes;
 use leash_protocol::headers;
@@ -22,7 +22,7 @@ use leash_upstream::client::UpstreamError;
 use leash_upstream::lost::{Lost, lost};
 
 /// The response of an upstream.
-enum Heard {
+enum UpstreamResponse {
     /// A response for the client.
     Fine(Response<Incoming>),
     /// A response for the client, read to its end.
@@ -32,7 +32,12 @@ enum Heard {
 }
 
 /// Answers a request of a session.
-pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &Call, asked: Asked) -> Answer {
+pub(super) async fn answer(
+    gateway: &Rc<Gateway>,
+    session: &Rc<ClientSession>,
+    call: &Call,
+    facts: RequestFacts,
+) -> Answer {
     // A client cannot know the id of a session that is still opening.
     let Some(upstream) = holding::of(session) else { return respond::no_session() };
     let flight = if call.method == Method::GET { session.listens() } else { session.began() };
@@ -40,15 +45,15 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
     if !session.usable() {
         return respond::no_session();
     }
-    upstream.pings.heard();
-    if asked.answers_ping {
+    upstream.pings.client_is_alive();
+    if facts.answers_ping {
         upstream.pings.answered();
         return respond::empty(StatusCode::ACCEPTED);
     }
     upstream.remember(gateway, session, call);
-    if let Some(revival) = upstream.revival().filter(|_| asked.initialized) {
+    if let Some(revival) = upstream.revival().filter(|_| facts.initialized) {
         revival.initialized(call.body.clone());
-        gateway.keeping.changed(session);
+        gateway.keeper_link.changed(session);
     }
     let mut once_more = upstream.revival().is_some();
     loop {
@@ -57,19 +62,19 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
         let heard = tokio::select! {
             heard = ask(gateway, session, call, &id) => heard,
             // The session ended before the server responded.
-            () = upstream.gone().cancelled_owned() => return ended(gateway, &asked),
+            () = upstream.gone().cancelled_owned() => return ended(gateway, &facts),
         };
         let (answer, lost) = match heard {
-            Ok(Heard::Lost(answer, lost)) => (answer, lost),
-            Ok(Heard::Fine(answer)) => {
+            Ok(UpstreamResponse::Lost(answer, lost)) => (answer, lost),
+            Ok(UpstreamResponse::Fine(answer)) => {
                 let passed = tokio::select! {
                     passed = pass(gateway, call, answer, flight) => passed,
-                    () = upstream.gone().cancelled_owned() => return ended(gateway, &asked),
+                    () = upstream.gone().cancelled_owned() => return ended(gateway, &facts),
                 };
-                return passed.unwrap_or_else(|error| forward::failed(&error, asked.id.as_deref()));
+                return passed.unwrap_or_else(|error| forward::failed(&error, facts.id.as_deref()));
             }
-            Ok(Heard::Short(answer)) => return short(session, upstream, answer),
-            Err(error) => return forward::failed(&error, asked.id.as_deref()),
+            Ok(UpstreamResponse::Short(answer)) => return short(session, upstream, answer),
+            Err(error) => return forward::failed(&error, facts.id.as_deref()),
         };
         if !std::mem::take(&mut once_more) || !revive::revive(gateway, session, &id, lost).await {
             if upstream.id() != id {
@@ -84,12 +89,17 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &
 }
 
 /// Asks the upstream once.
-async fn ask(gateway: &Gateway, session: &Session, call: &Call, id: &str) -> Result<Heard, UpstreamError> {
+async fn ask(
+    gateway: &Gateway,
+    session: &ClientSession,
+    call: &Call,
+    id: &str,
+) -> Result<UpstreamResponse, UpstreamError> {
     let answer = forward::send(gateway, &session.server, call, Some(id)).await?;
     let revives = holding::of(session).is_some_and(|upstream| upstream.revival().is_some());
     let status = answer.status();
     if status != StatusCode::NOT_FOUND && !(revives && status == StatusCode::BAD_REQUEST) {
-        return Ok(Heard::Fine(answer));
+        return Ok(UpstreamResponse::Fine(answer));
     }
     // If the body cannot be read, only the status counts.
     let answer = forward::read(answer).await.unwrap_or_else(|| {
@@ -98,14 +108,14 @@ async fn ask(gateway: &Gateway, session: &Session, call: &Call, id: &str) -> Res
         bare
     });
     Ok(match lost(&call.method, status, answer.body()) {
-        Some(lost) => Heard::Lost(answer, lost),
-        None => Heard::Short(answer),
+        Some(lost) => UpstreamResponse::Lost(answer, lost),
+        None => UpstreamResponse::Short(answer),
     })
 }
 
 /// The response to a client whose session ended before the server responded.
-fn ended(gateway: &Gateway, asked: &Asked) -> Answer {
-    let id = asked.id.as_deref();
+fn ended(gateway: &Gateway, facts: &RequestFacts) -> Answer {
+    let id = facts.id.as_deref();
     if gateway.draining.get() {
         let text = "Service Unavailable: the gateway is shutting down";
         return respond::error(StatusCode::SERVICE_UNAVAILABLE, id, codes::SERVER, text);
@@ -132,23 +142,23 @@ async fn pass(
     let mut answer = if listens {
         let (head, body) = answer.into_parts();
         let counters = gateway.metrics.of(&session.server.bucket);
-        let listening = Listening::new(body, counters, Until::Session(flight));
+        let listening = ListenBody::new(body, counters, ResponseLimit::Session(flight));
         Response::from_parts(forward::cleaned(head), Body::stream(listening))
     } else {
-        forward::pass_whole(gateway, &session.server, answer, Until::Session(flight)).await?
+        forward::pass_whole(gateway, &session.server, answer, ResponseLimit::Session(flight)).await?
     };
     rename(&mut answer, &session, upstream);
     Ok(answer)
 }
 
-fn short(session: &Session, upstream: &Upstream, answer: Response<bytes::Bytes>) -> Answer {
+fn short(session: &ClientSession, upstream: &UpstreamHolding, answer: Response<bytes::Bytes>) -> Answer {
     let mut answer = answer.map(Body::Whole);
     rename(&mut answer, session, upstream);
     answer
 }
 
 /// Puts leash's own id into a response if the session can be revived: the client only knows that id.
-pub(super) fn rename(answer: &mut Answer, session: &Session, upstream: &Upstream) {
+pub(super) fn rename(answer: &mut Answer, session: &ClientSession, upstream: &UpstreamHolding) {
     // The upstream's id, from before or after a revival, is never known to the client.
     let named = answer.headers().contains_key(headers::SESSION_ID) && upstream.revival().is_some();
     if named && let Ok(token) = HeaderValue::from_str(&session.token()) {

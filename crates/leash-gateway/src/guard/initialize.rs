@@ -7,16 +7,16 @@ use hyper::{Response, StatusCode};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
-use super::holding::{self, Found, Upstream};
-use super::opening::Opening;
+use super::holding::{self, UpstreamHolding, UpstreamParts};
+use super::opening::InitializeBody;
 use super::revive::Revival;
-use super::stream::Until;
-use super::{Asked, forward, in_session};
+use super::stream::ResponseLimit;
+use super::{RequestFacts, forward, in_session};
 use crate::call::Call;
 use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use crate::state::session::Session;
+use crate::state::session::ClientSession;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::codes;
@@ -26,15 +26,15 @@ use leash_upstream::client::UpstreamError;
 
 /// Answers `initialize`. A separate task sends the request to the server and goes on when the client leaves: leash sees
 /// the session that the server opens, and closes it if the client is gone.
-pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call, asked: Asked) -> Answer {
-    gateway.keeping.prepare(gateway);
-    let session = match Session::begin(gateway, server, &call) {
+pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call, facts: RequestFacts) -> Answer {
+    gateway.keeper_link.prepare(gateway);
+    let session = match ClientSession::begin(gateway, server, &call) {
         Ok(session) => session,
         Err(refused) => return refused,
     };
-    let id = asked.id.clone();
+    let id = facts.id.clone();
     let (sender, answer) = oneshot::channel();
-    let (opening, occupied) = (open(Rc::clone(gateway), Rc::clone(&session), call, asked, sender), server.occupy());
+    let (opening, occupied) = (open(Rc::clone(gateway), Rc::clone(&session), call, facts, sender), server.occupy());
     session.spawn(async move {
         opening.await;
         drop(occupied);
@@ -61,7 +61,13 @@ fn too_late(gateway: &Gateway, id: Option<&RawValue>) -> Answer {
     respond::error(StatusCode::GATEWAY_TIMEOUT, id, codes::SERVER, text)
 }
 
-async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Asked, client: oneshot::Sender<Answer>) {
+async fn open(
+    gateway: Rc<Gateway>,
+    session: Rc<ClientSession>,
+    call: Call,
+    facts: RequestFacts,
+    client: oneshot::Sender<Answer>,
+) {
     // If the client no longer waits, `send` gives the response back. Dropping its body ends the session.
     let _ = match head(&gateway, &session, &call).await {
         None => {
@@ -72,16 +78,16 @@ async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Ask
             session.discard();
             if let UpstreamError::Unusable { session: Some(id), .. } = &error {
                 // The server has opened a session, but the client gets only an error. leash deletes the session.
-                let found = Found { id, version: None, revival: None };
-                Upstream::streamable(&session.server, &call.headers, found).refuse(
+                let parts = UpstreamParts { id, version: None, revival: None };
+                UpstreamHolding::streamable(&session.server, &call.headers, parts).refuse(
                     &gateway,
                     &session.server,
                     Reason::NotInitialized,
                 );
             }
-            client.send(forward::failed(&error, asked.id.as_deref())).map_err(drop)
+            client.send(forward::failed(&error, facts.id.as_deref())).map_err(drop)
         }
-        Some(Ok(answer)) => match begin(&gateway, &session, &call, asked, answer) {
+        Some(Ok(answer)) => match begin(&gateway, &session, &call, facts, answer) {
             Some(answer) => client.send(answer).map_err(drop),
             None => Ok(()),
         },
@@ -90,7 +96,11 @@ async fn open(gateway: Rc<Gateway>, session: Rc<Session>, call: Call, asked: Ask
 
 /// Waits for the head of the server's response, also after the session has ended: a session that the server opens late
 /// must be closed.
-async fn head(gateway: &Gateway, session: &Session, call: &Call) -> Option<Result<Response<Incoming>, UpstreamError>> {
+async fn head(
+    gateway: &Gateway,
+    session: &ClientSession,
+    call: &Call,
+) -> Option<Result<Response<Incoming>, UpstreamError>> {
     let given_up = async {
         session.over().await;
         gateway.client.deadline.within(limits::LATE_ANSWER).await
@@ -106,31 +116,34 @@ async fn head(gateway: &Gateway, session: &Session, call: &Call) -> Option<Resul
 /// anything.
 fn begin(
     gateway: &Rc<Gateway>,
-    session: &Rc<Session>,
+    session: &Rc<ClientSession>,
     call: &Call,
-    asked: Asked,
+    facts: RequestFacts,
     answer: Response<Incoming>,
 ) -> Option<Answer> {
     if !answer.headers().contains_key(headers::SESSION_ID) {
         session.discard();
-        return Some(forward::pass(gateway, &session.server, answer, Until::End));
+        return Some(forward::pass(gateway, &session.server, answer, ResponseLimit::End));
     }
     let Some(id) = headers::opened_session(answer.headers()).map(str::to_owned) else {
         session.discard();
         let text = "Bad Gateway: the server gave its session an id that no client could send";
-        return Some(respond::error(StatusCode::BAD_GATEWAY, asked.id.as_deref(), codes::SERVER, text));
+        return Some(respond::error(StatusCode::BAD_GATEWAY, facts.id.as_deref(), codes::SERVER, text));
     };
     // leash keeps this body for as long as the session lives, so it must be small.
     let small = call.body.len() <= limits::REVIVAL;
     let revival = (session.server.settings().policy.revive && small).then(|| Revival::new(call.body.clone()));
     let revives = revival.is_some();
-    let version = asked.initialize.flatten();
-    let upstream =
-        Upstream::streamable(&session.server, &call.headers, Found { id: &id, version: version.as_deref(), revival });
+    let version = facts.initialize.flatten();
+    let upstream = UpstreamHolding::streamable(
+        &session.server,
+        &call.headers,
+        UpstreamParts { id: &id, version: version.as_deref(), revival },
+    );
     holding::note(gateway, gateway.book.open(&upstream.entry(session)));
     session.announce(gateway);
     let held = session.hold(upstream);
-    gateway.keeping.hold(session);
+    gateway.keeper_link.hold(session);
     if !held {
         return None;
     }
@@ -141,10 +154,10 @@ fn begin(
     Some(pass(gateway, session, answer))
 }
 
-fn pass(gateway: &Rc<Gateway>, session: &Rc<Session>, answer: Response<Incoming>) -> Answer {
+fn pass(gateway: &Rc<Gateway>, session: &Rc<ClientSession>, answer: Response<Incoming>) -> Answer {
     let (head, body) = answer.into_parts();
     let refused = !head.status.is_success();
-    let mut opening = Opening::new(body, &head.headers, gateway, session);
+    let mut opening = InitializeBody::new(body, &head.headers, gateway, session);
     if refused {
         opening = opening.refused();
         session.end(Reason::NotInitialized);
@@ -158,7 +171,7 @@ fn pass(gateway: &Rc<Gateway>, session: &Rc<Session>, answer: Response<Incoming>
 
 /// Ends an older session with the same id. The server gave the id to a new session, so the older one cannot exist
 /// there.
-fn displace(session: &Session, id: &str) {
+fn displace(session: &ClientSession, id: &str) {
     let Some(old) = session.server.session(id) else { return };
     if let Some(upstream) = holding::of(&old) {
         upstream.forgotten(StatusCode::NOT_FOUND);

@@ -12,47 +12,55 @@ use hyper::body::{Body as HttpBody, Frame, Incoming};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::holding;
-use super::stream::{Boundary, Cut, Until, poll_passed};
-use crate::keep_alive::Due;
+use super::stream::{Boundary, CutOff, ResponseLimit, poll_passed};
+use crate::keep_alive::PingAction;
 use crate::metrics::Counters;
-use crate::state::session::Session;
+use crate::state::session::ClientSession;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::sse;
 use leash_upstream::body::BodyError;
 
 /// A stream that a client listens to.
-pub(super) struct Listening<B = Incoming> {
+pub(super) struct ListenBody<B = Incoming> {
     body: B,
     counters: Rc<Counters>,
-    cut: Cut,
+    cut: CutOff,
     boundary: Boundary,
     /// The time of the last byte sent.
     active: Instant,
     quiet: Pin<Box<Sleep>>,
-    pinging: Option<Pinging>,
+    pinging: Option<PingTimer>,
 }
 
 /// The timer of the one stream that sends the session's pings.
-struct Pinging {
-    session: Rc<Session>,
+struct PingTimer {
+    session: Rc<ClientSession>,
     every: Duration,
     due: Pin<Box<Sleep>>,
 }
 
-impl<B> Listening<B> {
-    pub(super) fn new(body: B, counters: Rc<Counters>, until: Until) -> Listening<B> {
+impl<B> ListenBody<B> {
+    pub(super) fn new(body: B, counters: Rc<Counters>, until: ResponseLimit) -> ListenBody<B> {
         let now = Instant::now();
         let pinging = match &until {
-            Until::Session(flight) => Pinging::claim(&flight.session),
-            Until::End | Until::Stopping(_) => None,
+            ResponseLimit::Session(flight) => PingTimer::claim(&flight.session),
+            ResponseLimit::End | ResponseLimit::Stopping(_) => None,
         };
         let quiet = Box::pin(sleep_until(now + limits::STREAM_QUIET));
-        Listening { body, counters, cut: Cut::new(until), boundary: Boundary::default(), active: now, quiet, pinging }
+        ListenBody {
+            body,
+            counters,
+            cut: CutOff::new(until),
+            boundary: Boundary::default(),
+            active: now,
+            quiet,
+            pinging,
+        }
     }
 
     /// Takes note of bytes that were sent before the stream.
-    pub(super) fn after(mut self, bytes: &[u8]) -> Listening<B> {
+    pub(super) fn after(mut self, bytes: &[u8]) -> ListenBody<B> {
         self.boundary.pass(bytes);
         self
     }
@@ -79,18 +87,18 @@ impl<B> Listening<B> {
     }
 }
 
-impl Pinging {
+impl PingTimer {
     /// Claims the pings for this stream. `None` if the policy has no pings or another stream of the session sends them.
-    fn claim(session: &Rc<Session>) -> Option<Pinging> {
+    fn claim(session: &Rc<ClientSession>) -> Option<PingTimer> {
         let policy = &session.server.settings().policy;
         let every = policy.keep_alive.pause()?;
         let upstream = holding::of(session)?;
-        if upstream.pings.taken.replace(true) {
+        if upstream.pings.has_timer.replace(true) {
             return None;
         }
-        upstream.pings.heard();
+        upstream.pings.client_is_alive();
         let due = Box::pin(sleep_until(Instant::now() + every));
-        Some(Pinging { session: Rc::clone(session), every, due })
+        Some(PingTimer { session: Rc::clone(session), every, due })
     }
 
     /// Returns the next ping. `Ready(None)` closes the stream because the client is silent.
@@ -100,15 +108,15 @@ impl Pinging {
             let Some(upstream) = holding::of(&self.session).filter(|_| boundary.reached()) else { continue };
             let policy = &self.session.server.settings().policy;
             match upstream.pings.due(policy, self.session.is_owned()) {
-                Due::Ask => {
+                PingAction::Ask => {
                     let mut event = Vec::new();
                     // Without an event id, because a client cannot resume from a ping.
                     sse::encode(&mut event, None, None, upstream.pings.next(&self.session.id).as_bytes());
                     return Poll::Ready(Some(event.into()));
                 }
-                Due::Nothing => {}
-                Due::CloseStream => return Poll::Ready(None),
-                Due::EndSession => {
+                PingAction::Nothing => {}
+                PingAction::CloseStream => return Poll::Ready(None),
+                PingAction::EndSession => {
                     self.session.end(Reason::ClientSilent);
                     return Poll::Ready(None);
                 }
@@ -118,15 +126,15 @@ impl Pinging {
     }
 }
 
-impl Drop for Pinging {
+impl Drop for PingTimer {
     fn drop(&mut self) {
         if let Some(upstream) = holding::of(&self.session) {
-            upstream.pings.taken.set(false);
+            upstream.pings.has_timer.set(false);
         }
     }
 }
 
-impl<B> HttpBody for Listening<B>
+impl<B> HttpBody for ListenBody<B>
 where
     B: HttpBody<Data = Bytes> + Unpin,
     B::Error: Into<BodyError>,

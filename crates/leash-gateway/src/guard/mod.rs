@@ -7,7 +7,6 @@
 //! `forward` (no session). `holding` is the state that leash keeps for a session, `stream` the response bodies, `sse`
 //! the transport of 2024-11-05.
 
-mod asked;
 mod cancel;
 mod forward;
 mod holding;
@@ -20,6 +19,7 @@ mod sse;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod unanswered;
 
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ use crate::state::server::Server;
 use crate::state::session;
 use leash_model::limits;
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::{Kind, Malformed, Message};
+use leash_protocol::envelope::{EnvelopeKind, Malformed, Message};
 use leash_protocol::era::{self, Era};
 use leash_protocol::headers;
 
@@ -48,9 +48,9 @@ pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
     match call.method {
         Method::POST => post(gateway, server, call).await,
         Method::GET => match headers::named_session(&call.headers) {
-            None => forward::without_session(gateway, server, &call, Asked::default()).await,
+            None => forward::without_session(gateway, server, &call, RequestFacts::default()).await,
             Some(token) => match session::find(server, token, &call) {
-                Ok(session) => in_session::answer(gateway, &session, &call, Asked::default()).await,
+                Ok(session) => in_session::answer(gateway, &session, &call, RequestFacts::default()).await,
                 Err(unknown) => unknown,
             },
         },
@@ -61,7 +61,7 @@ pub(crate) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
 
 /// The facts about a request's body that the guard needs.
 #[derive(Default)]
-struct Asked {
+struct RequestFacts {
     /// The id, if the body is one request. leash uses it in the error responses that it writes itself.
     id: Option<Box<RawValue>>,
     /// The body has an `initialize` with this protocol version.
@@ -75,8 +75,8 @@ struct Asked {
     modern: bool,
 }
 
-impl Asked {
-    fn read(call: &Call) -> Result<Asked, Answer> {
+impl RequestFacts {
+    fn read(call: &Call) -> Result<RequestFacts, Answer> {
         let version = call.headers.get(headers::PROTOCOL_VERSION).and_then(|value| value.to_str().ok());
         let message = match Message::read(&call.body) {
             Ok(message) => Some(message),
@@ -89,48 +89,48 @@ impl Asked {
         };
         let modern = era::classify(&call.method, version, message.as_ref()) == Era::Modern;
         let envelopes = message.as_ref().map(Message::envelopes).unwrap_or_default();
-        let mut asked = Asked { modern, ..Asked::default() };
-        asked.answers_ping = !envelopes.is_empty() && envelopes.iter().all(keep_alive::answers_ping);
+        let mut facts = RequestFacts { modern, ..RequestFacts::default() };
+        facts.answers_ping = !envelopes.is_empty() && envelopes.iter().all(keep_alive::answers_ping);
         for envelope in envelopes {
             match (envelope.kind, envelope.method.as_deref()) {
-                (Kind::Request, Some("initialize")) => {
-                    asked.initialize =
+                (EnvelopeKind::Request, Some("initialize")) => {
+                    facts.initialize =
                         Some(envelope.string_param("protocolVersion").map(|version| version.into_owned()));
                 }
-                (Kind::Request, Some("subscriptions/listen")) => asked.listens = true,
-                (Kind::Notification, Some("notifications/initialized")) => asked.initialized = true,
+                (EnvelopeKind::Request, Some("subscriptions/listen")) => facts.listens = true,
+                (EnvelopeKind::Notification, Some("notifications/initialized")) => facts.initialized = true,
                 _ => {}
             }
         }
         if let [envelope] = envelopes {
-            asked.id = envelope.id.filter(|_| envelope.kind == Kind::Request).map(ToOwned::to_owned);
+            facts.id = envelope.id.filter(|_| envelope.kind == EnvelopeKind::Request).map(ToOwned::to_owned);
         }
-        Ok(asked)
+        Ok(facts)
     }
 }
 
 async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Call) -> Answer {
-    let asked = match Asked::read(&call) {
-        Ok(asked) => asked,
+    let facts = match RequestFacts::read(&call) {
+        Ok(facts) => facts,
         Err(answer) => return answer,
     };
     match headers::named_session(&call.headers) {
         // A known session is used even if the request is of the modern era.
         Some(token) => match session::find(server, token, &call) {
-            Ok(session) => in_session::answer(gateway, &session, &call, asked).await,
+            Ok(session) => in_session::answer(gateway, &session, &call, facts).await,
             // Modern servers ignore a stray session.
-            Err(_) if asked.modern => forward::without_session(gateway, server, &call, asked).await,
+            Err(_) if facts.modern => forward::without_session(gateway, server, &call, facts).await,
             Err(unknown) => unknown,
         },
-        None if asked.initialize.is_some() => Box::pin(initialize::answer(gateway, server, call, asked)).await,
-        None => forward::without_session(gateway, server, &call, asked).await,
+        None if facts.initialize.is_some() => Box::pin(initialize::answer(gateway, server, call, facts)).await,
+        None => forward::without_session(gateway, server, &call, facts).await,
     }
 }
 
 /// Ends the client's session the same way as any other reason does, so the server gets one DELETE.
 async fn delete(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer {
     let Some(token) = headers::named_session(&call.headers) else {
-        return forward::without_session(gateway, server, call, Asked::default()).await;
+        return forward::without_session(gateway, server, call, RequestFacts::default()).await;
     };
     let session = match session::find(server, token, call) {
         Ok(session) => session,

@@ -16,10 +16,10 @@ use hyper::{Method, Request, Response};
 use tokio::sync::Notify;
 
 use super::forward;
-use super::holding::{self, Upstream};
-use super::opening::{Reader, Word};
+use super::holding::{self, UpstreamHolding};
+use super::opening::{InitializeReader, InitializeResponse};
 use crate::state::gateway::Gateway;
-use crate::state::session::Session;
+use crate::state::session::ClientSession;
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::headers;
@@ -35,7 +35,7 @@ pub(super) struct Revival {
     under_way: Cell<bool>,
     done: Notify,
     /// The id for which a revival failed.
-    hopeless: RefCell<Option<Rc<str>>>,
+    failed_id: RefCell<Option<Rc<str>>>,
 }
 
 impl Revival {
@@ -45,7 +45,7 @@ impl Revival {
             initialized: RefCell::default(),
             under_way: Cell::new(false),
             done: Notify::new(),
-            hopeless: RefCell::default(),
+            failed_id: RefCell::default(),
         }
     }
 
@@ -71,7 +71,7 @@ impl Revival {
 }
 
 /// Waits until no revival is under way.
-pub(super) async fn settled(upstream: &Upstream) {
+pub(super) async fn settled(upstream: &UpstreamHolding) {
     let Some(revival) = upstream.revival() else { return };
     loop {
         let done = revival.done.notified();
@@ -84,11 +84,11 @@ pub(super) async fn settled(upstream: &Upstream) {
 
 /// Replaces the id that the server has lost. Callers at the same time share one revival. Returns true if the session
 /// has a new id. `how` says whether the lost session may still exist.
-pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &Rc<str>, how: Lost) -> bool {
+pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<ClientSession>, lost: &Rc<str>, how: Lost) -> bool {
     let Some(upstream) = holding::of(session) else { return false };
     let Some(revival) = upstream.revival() else { return false };
     settled(upstream).await;
-    if upstream.id() == *lost && session.usable() && revival.hopeless.borrow().as_ref() != Some(lost) {
+    if upstream.id() == *lost && session.usable() && revival.failed_id.borrow().as_ref() != Some(lost) {
         revival.under_way.set(true);
         let (session, occupied) = (Rc::clone(session), session.server.occupy());
         let run = run(Rc::clone(gateway), Rc::clone(&session), (Rc::clone(lost), how));
@@ -105,7 +105,7 @@ pub(super) async fn revive(gateway: &Rc<Gateway>, session: &Rc<Session>, lost: &
 }
 
 /// Performs the revival. It goes on when the requests that wait for it are dropped.
-async fn run(gateway: Rc<Gateway>, session: Rc<Session>, (lost, how): (Rc<str>, Lost)) {
+async fn run(gateway: Rc<Gateway>, session: Rc<ClientSession>, (lost, how): (Rc<str>, Lost)) {
     let Some((upstream, revival)) = holding::of(&session).and_then(|held| Some((held, held.revival()?))) else {
         return;
     };
@@ -132,7 +132,7 @@ async fn run(gateway: Rc<Gateway>, session: Rc<Session>, (lost, how): (Rc<str>, 
 }
 
 fn give_up(revival: &Revival, lost: &Rc<str>) {
-    *revival.hopeless.borrow_mut() = Some(Rc::clone(lost));
+    *revival.failed_id.borrow_mut() = Some(Rc::clone(lost));
     revival.over();
 }
 
@@ -140,7 +140,7 @@ fn give_up(revival: &Revival, lost: &Rc<str>) {
 /// id.
 async fn reopened(
     gateway: &Rc<Gateway>,
-    (session, upstream): (&Rc<Session>, &Upstream),
+    (session, upstream): (&Rc<ClientSession>, &UpstreamHolding),
     answer: Response<Incoming>,
     (patience, doubtful): (Duration, Option<&str>),
 ) -> bool {
@@ -155,8 +155,8 @@ async fn reopened(
     }
     // From here on, ending the session deletes the new id.
     upstream.renamed(gateway, session, &id);
-    let word = tokio::time::timeout(patience, hear(answer)).await;
-    let Ok(Word::Agreed(version)) = word else { return false };
+    let response = tokio::time::timeout(patience, read_response(answer)).await;
+    let Ok(InitializeResponse::Agreed(version)) = response else { return false };
     if let Some(version) = version {
         upstream.agreed(gateway, session, &version);
     }
@@ -169,7 +169,7 @@ async fn reopened(
 }
 
 /// Ends a session that the server opened too late or with an error status.
-fn refuse(gateway: &Rc<Gateway>, session: &Session, answer: &Response<Incoming>) {
+fn refuse(gateway: &Rc<Gateway>, session: &ClientSession, answer: &Response<Incoming>) {
     if let (Some(upstream), Some(id)) = (holding::of(session), headers::opened_session(answer.headers())) {
         upstream.sibling(id).refuse(gateway, &session.server, Reason::NotInitialized);
     }
@@ -178,12 +178,12 @@ fn refuse(gateway: &Rc<Gateway>, session: &Session, answer: &Response<Incoming>)
 /// Sends one of the client's messages again, or a message on its behalf.
 pub(super) async fn post(
     gateway: &Gateway,
-    session: &Session,
+    session: &ClientSession,
     body: Bytes,
     id: Option<&str>,
 ) -> Result<Response<Incoming>, UpstreamError> {
     let settings = session.server.settings();
-    let own = holding::of(session).and_then(Upstream::endpoint);
+    let own = holding::of(session).and_then(UpstreamHolding::endpoint);
     let url = own.unwrap_or(&forward::target(&settings).url).clone();
     let (mut headers, version) = match holding::of(session) {
         Some(upstream) => (upstream.headers(&session.server), upstream.version().filter(|_| id.is_some())),
@@ -203,12 +203,12 @@ pub(super) async fn post(
 }
 
 /// Reads the response to leash's own `initialize`. The client does not get it.
-async fn hear(answer: Response<Incoming>) -> Word {
-    let mut reader = Reader::new(answer.headers());
+async fn read_response(answer: Response<Incoming>) -> InitializeResponse {
+    let mut reader = InitializeReader::new(answer.headers());
     let mut body = answer.into_body();
     while let Some(Ok(frame)) = body.frame().await {
-        if let Some(word) = frame.data_ref().and_then(|bytes| reader.push(bytes)) {
-            return word;
+        if let Some(response) = frame.data_ref().and_then(|bytes| reader.push(bytes)) {
+            return response;
         }
     }
     reader.finish()

@@ -10,16 +10,16 @@ use http_body_util::BodyExt as _;
 use hyper::body::{Body as HttpBody, Frame, Incoming};
 use hyper::{Method, Response, StatusCode, Uri};
 
-use super::asked::Ear;
-use super::holding::{self, Upstream};
-use super::listen::Listening;
-use super::stream::{Boundary, Until};
-use super::{Asked, forward};
+use super::holding::{self, UpstreamHolding};
+use super::listen::ListenBody;
+use super::stream::{Boundary, ResponseLimit};
+use super::unanswered::ResponseFinder;
+use super::{RequestFacts, forward};
 use crate::call::Call;
 use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use crate::state::session::{self, Session};
+use crate::state::session::{self, ClientSession};
 use leash_model::limits;
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::codes;
@@ -45,43 +45,43 @@ pub(crate) async fn answer_sse(gateway: &Rc<Gateway>, server: &Rc<Server>, rest:
 }
 
 /// Forwards a message of the client.
-async fn post(gateway: &Rc<Gateway>, session: &Rc<Session>, call: &Call) -> Answer {
-    let asked = match Asked::read(call) {
-        Ok(asked) => asked,
+async fn post(gateway: &Rc<Gateway>, session: &Rc<ClientSession>, call: &Call) -> Answer {
+    let facts = match RequestFacts::read(call) {
+        Ok(facts) => facts,
         Err(answer) => return answer,
     };
     let Some(upstream) = holding::of(session) else { return respond::no_session() };
     let Some(endpoint) = upstream.endpoint() else { return respond::no_session() };
     let flight = session.began();
-    upstream.pings.heard();
-    if asked.answers_ping {
+    upstream.pings.client_is_alive();
+    if facts.answers_ping {
         upstream.pings.answered();
         return respond::empty(StatusCode::ACCEPTED);
     }
     let settings = session.server.settings();
     // Recorded before it is sent, because the response may arrive on the stream before the POST is answered.
-    let unanswered = upstream.unanswered().inspect(|unanswered| unanswered.asked(&call.body));
+    let unanswered = upstream.unanswered().inspect(|unanswered| unanswered.sent(&call.body));
     let sent = gateway.client.send_to(endpoint.clone(), |uri| forward::request(uri, &settings, call, None));
     let sent = sent.await;
     if let Some(unanswered) = unanswered.filter(|_| !sent.as_ref().is_ok_and(|answer| answer.status().is_success())) {
-        unanswered.not_asked(&call.body);
+        unanswered.not_sent(&call.body);
     }
     match sent {
-        Ok(answer) => forward::pass(gateway, &session.server, answer, Until::Session(flight)),
-        Err(error) => forward::failed(&error, asked.id.as_deref()),
+        Ok(answer) => forward::pass(gateway, &session.server, answer, ResponseLimit::Session(flight)),
+        Err(error) => forward::failed(&error, facts.id.as_deref()),
     }
 }
 
 /// Discards a session that was not announced yet, if the client that waits for it leaves.
-struct Waiting(Option<Rc<Session>>);
+struct UnannouncedSession(Option<Rc<ClientSession>>);
 
-impl Waiting {
+impl UnannouncedSession {
     fn done(mut self) {
         self.0 = None;
     }
 }
 
-impl Drop for Waiting {
+impl Drop for UnannouncedSession {
     fn drop(&mut self) {
         if let Some(session) = self.0.take() {
             session.discard();
@@ -91,25 +91,25 @@ impl Drop for Waiting {
 
 /// Opens the stream, and with it the session.
 async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer {
-    let session = match Session::begin(gateway, server, call) {
+    let session = match ClientSession::begin(gateway, server, call) {
         Ok(session) => session,
         Err(refused) => return refused,
     };
-    let waiting = Waiting(Some(Rc::clone(&session)));
+    let waiting = UnannouncedSession(Some(Rc::clone(&session)));
     let opened = tokio::select! {
-        opened = first(gateway, server, call) => opened,
+        opened = start_stream(gateway, server, call) => opened,
         () = session.over() => {
             let text = "Gateway Timeout: the server did not name its address for messages in time";
             return respond::error(StatusCode::GATEWAY_TIMEOUT, None, codes::SERVER, text);
         }
     };
-    let First { head, before, endpoint, after, body } = match opened {
-        Ok(first) => first,
+    let SseStart { head, before, endpoint, after, body } = match opened {
+        Ok(start) => start,
         Err(answer) => return answer,
     };
     waiting.done();
     session.announce(gateway);
-    if !session.hold(Upstream::sse(server, call, endpoint)) {
+    if !session.hold(UpstreamHolding::sse(server, call, endpoint)) {
         return respond::unavailable("Service Unavailable: the gateway is shutting down");
     }
     session.opened();
@@ -119,15 +119,21 @@ async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer
     start.extend_from_slice(&after);
     let counters = gateway.metrics.of(&server.bucket);
     counters.sent(start.len());
-    let stream = Listening::new(body, counters, Until::Session(session.listens())).after(&start);
-    let mut tied = Tied { start: None, stream, session, ear: Ear::default(), boundary: Boundary::default() };
+    let stream = ListenBody::new(body, counters, ResponseLimit::Session(session.listens())).after(&start);
+    let mut tied = SseSessionBody {
+        start: None,
+        stream,
+        session,
+        finder: ResponseFinder::default(),
+        boundary: Boundary::default(),
+    };
     tied.pass(&after);
     tied.start = Some(start.into());
     Response::from_parts(forward::cleaned(head), Body::stream(tied))
 }
 
 /// The beginning of a stream, up to the event with the address for messages.
-struct First {
+struct SseStart {
     head: hyper::http::response::Parts,
     /// The events before the address.
     before: Bytes,
@@ -137,10 +143,10 @@ struct First {
     body: Incoming,
 }
 
-async fn first(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<First, Answer> {
+async fn start_stream(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<SseStart, Answer> {
     let answer = forward::send(gateway, server, call, None).await.map_err(|error| forward::failed(&error, None))?;
     if !answer.status().is_success() || !headers::is_event_stream(answer.headers()) {
-        return Err(forward::pass(gateway, server, answer, Until::End));
+        return Err(forward::pass(gateway, server, answer, ResponseLimit::End));
     }
     let base = forward::target(&server.settings()).url.clone();
     let (head, mut body) = answer.into_parts();
@@ -156,45 +162,45 @@ async fn first(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Resul
             }
             let told = event.data().and_then(|data| String::from_utf8(data).ok());
             let endpoint = told.and_then(|told| client::resolve(&base, told.trim()));
-            let endpoint = endpoint.ok_or_else(|| bad("its address for messages is not at the same server"))?;
-            return Ok(First { head, before: before.freeze(), endpoint, after: splitter.take_rest(), body });
+            let endpoint = endpoint.ok_or_else(|| bad_gateway("its address for messages is not at the same server"))?;
+            return Ok(SseStart { head, before: before.freeze(), endpoint, after: splitter.take_rest(), body });
         }
     }
-    Err(bad("its stream does not begin with an address for messages"))
+    Err(bad_gateway("its stream does not begin with an address for messages"))
 }
 
-fn bad(why: &str) -> Answer {
+fn bad_gateway(why: &str) -> Answer {
     let text = format!("Bad Gateway: the server does not speak HTTP+SSE: {why}");
     respond::error(StatusCode::BAD_GATEWAY, None, codes::SERVER, &text)
 }
 
 /// The client's stream and the server's stream of one session. The session ends when either of them ends.
-struct Tied {
+struct SseSessionBody {
     start: Option<Bytes>,
-    stream: Listening,
-    session: Rc<Session>,
+    stream: ListenBody,
+    session: Rc<ClientSession>,
     /// Looks for responses, if requests can be aborted.
-    ear: Ear,
+    finder: ResponseFinder,
     boundary: Boundary,
 }
 
-impl Tied {
+impl SseSessionBody {
     /// Takes note of bytes that pass.
     fn pass(&mut self, bytes: &[u8]) {
-        if let Some(unanswered) = holding::of(&self.session).and_then(Upstream::unanswered) {
-            self.ear.pass(bytes, unanswered);
+        if let Some(unanswered) = holding::of(&self.session).and_then(UpstreamHolding::unanswered) {
+            self.finder.pass(bytes, unanswered);
             self.boundary.pass(bytes);
         }
     }
 
     /// Takes the error responses in the server's place, if the stream is between two events.
-    fn own(&self, cx: &Context<'_>) -> Option<Bytes> {
+    fn error_events(&self, cx: &Context<'_>) -> Option<Bytes> {
         let unanswered = holding::of(&self.session)?.unanswered()?;
         if self.boundary.reached() { unanswered.take_events(cx) } else { None }
     }
 }
 
-impl HttpBody for Tied {
+impl HttpBody for SseSessionBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -203,8 +209,8 @@ impl HttpBody for Tied {
         if let Some(start) = this.start.take() {
             return Poll::Ready(Some(Ok(Frame::data(start))));
         }
-        if let Some(own) = this.own(cx) {
-            return Poll::Ready(Some(Ok(Frame::data(own))));
+        if let Some(error_events) = this.error_events(cx) {
+            return Poll::Ready(Some(Ok(Frame::data(error_events))));
         }
         let polled = Pin::new(&mut this.stream).poll_frame(cx);
         if let Poll::Ready(Some(Ok(frame))) = &polled
@@ -220,7 +226,7 @@ impl HttpBody for Tied {
     }
 }
 
-impl Drop for Tied {
+impl Drop for SseSessionBody {
     fn drop(&mut self) {
         self.session.end(Reason::ClientLeft);
     }

@@ -15,7 +15,7 @@ use leash_upstream::body::BodyError;
 use leash_upstream::deadline::Deadline;
 
 /// The limit for how long a response may go on.
-pub(super) enum Until {
+pub(super) enum ResponseLimit {
     /// No limit.
     End,
     /// Until its session is over. The response counts as in flight until then.
@@ -24,16 +24,16 @@ pub(super) enum Until {
     Stopping(Deadline),
 }
 
-impl Until {
+impl ResponseLimit {
     /// Completes when the response must end.
     fn over(&self) -> Pin<Box<dyn Future<Output = ()>>> {
         match self {
-            Until::End => Box::pin(std::future::pending()),
-            Until::Session(flight) => match holding::of(&flight.session) {
+            ResponseLimit::End => Box::pin(std::future::pending()),
+            ResponseLimit::Session(flight) => match holding::of(&flight.session) {
                 Some(upstream) => Box::pin(upstream.gone().cancelled_owned()),
                 None => Box::pin(std::future::pending()),
             },
-            Until::Stopping(deadline) => {
+            ResponseLimit::Stopping(deadline) => {
                 let deadline = deadline.clone();
                 Box::pin(async move { deadline.announced().await })
             }
@@ -43,18 +43,18 @@ impl Until {
 
 /// Tells when a response must end. It creates its future when it is first polled, because most responses are complete
 /// at once and need none.
-pub(super) struct Cut {
-    until: Until,
+pub(super) struct CutOff {
+    until: ResponseLimit,
     over: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
-impl Cut {
-    pub(super) fn new(until: Until) -> Cut {
-        Cut { until, over: None }
+impl CutOff {
+    pub(super) fn new(until: ResponseLimit) -> CutOff {
+        CutOff { until, over: None }
     }
 
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if matches!(self.until, Until::End) {
+        if matches!(self.until, ResponseLimit::End) {
             return Poll::Pending;
         }
         self.over.get_or_insert_with(|| self.until.over()).as_mut().poll(cx)
@@ -62,19 +62,19 @@ impl Cut {
 }
 
 /// An upstream's body, passed on to the client.
-pub(super) struct Passing {
+pub(super) struct ForwardedBody {
     body: Incoming,
     counters: Rc<Counters>,
-    cut: Cut,
+    cut: CutOff,
 }
 
-impl Passing {
-    pub(super) fn new(body: Incoming, counters: Rc<Counters>, until: Until) -> Passing {
-        Passing { body, counters, cut: Cut::new(until) }
+impl ForwardedBody {
+    pub(super) fn new(body: Incoming, counters: Rc<Counters>, until: ResponseLimit) -> ForwardedBody {
+        ForwardedBody { body, counters, cut: CutOff::new(until) }
     }
 }
 
-impl HttpBody for Passing {
+impl HttpBody for ForwardedBody {
     type Data = Bytes;
     type Error = BodyError;
 

@@ -8,7 +8,7 @@ use leash_model::receipt::{Holding, Receipt};
 use leash_model::{id, limits};
 
 /// A job as its servers see it.
-pub(crate) struct Account {
+pub(crate) struct JobAccount {
     /// The session in the ledger, in receipts and in the API.
     pub(crate) id: Rc<str>,
     /// The secret part of its paths. The id is no secret: other users can see it, in `ps` for instance.
@@ -16,21 +16,21 @@ pub(crate) struct Account {
     pub(crate) labels: BTreeMap<String, String>,
     /// The number of its client sessions so far.
     sessions: Cell<u64>,
-    held: RefCell<Held>,
+    held: RefCell<JobHoldings>,
 }
 
 /// The ends of everything that a job held.
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct JobHoldings {
     /// The last holdings.
     pub(crate) holdings: VecDeque<Holding>,
     /// The number of earlier holdings, which were dropped.
     pub(crate) dropped: u64,
 }
 
-impl Account {
-    pub(crate) fn new(labels: BTreeMap<String, String>) -> Rc<Account> {
-        Rc::new(Account {
+impl JobAccount {
+    pub(crate) fn new(labels: BTreeMap<String, String>) -> Rc<JobAccount> {
+        Rc::new(JobAccount {
             id: id::random().into(),
             secret: id::random().into(),
             labels,
@@ -61,7 +61,7 @@ impl Account {
     }
 
     /// Takes the record of everything that the job held, when it is over.
-    pub(crate) fn take(&self) -> Held {
+    pub(crate) fn take(&self) -> JobHoldings {
         self.held.take()
     }
 }

@@ -7,16 +7,16 @@ use std::rc::Rc;
 
 use tokio_util::task::TaskTracker;
 
-use super::keeping::Keeping;
+use super::keeper_link::KeeperLink;
 use super::server::{Occupied, Server};
-use super::session::Session;
+use super::session::ClientSession;
 use super::stop::Stop;
-use crate::budget::{Bounds, Budget, Client, Full, Share};
+use crate::budget::{Bounds, Budget, BudgetClient, LimitReached, Share};
 use crate::config::Settings;
 use crate::connection::Principals;
-use crate::held::Memory;
 use crate::metrics::Metrics;
 use crate::respond::{self, Answer};
+use crate::response_memory::ResponseMemory;
 use crate::timers::Timers;
 use leash_model::receipt::Reason;
 use leash_tree::ledger::book::Book;
@@ -24,7 +24,7 @@ use leash_tree::owner::peer::Lookup;
 use leash_tree::owner::peer::resolver::Resolver;
 use leash_tree::owner::peer::watch::Watchers;
 use leash_tree::places::Places;
-use leash_upstream::client::Client as UpstreamClient;
+use leash_upstream::client::UpstreamClient;
 use leash_upstream::heap::{Counted, HeapTrimmer};
 use leash_upstream::notice::Notice;
 
@@ -36,7 +36,7 @@ pub(crate) struct Gateway {
     pub(crate) settings: RefCell<Rc<Settings>>,
     pub(crate) servers: RefCell<HashMap<Rc<str>, Rc<Server>>>,
     pub(crate) metrics: Metrics,
-    pub(crate) timers: Timers<Session>,
+    pub(crate) timers: Timers<ClientSession>,
     /// Tasks that outlive a request; the gateway waits for them before it exits.
     pub(crate) tasks: TaskTracker,
     pub(crate) principals: Principals,
@@ -47,18 +47,18 @@ pub(crate) struct Gateway {
     /// The upstream sessions that are open, on disk.
     pub(crate) book: Book,
     /// The same in the memory of the keeper process, with credentials.
-    pub(crate) keeping: Keeping,
+    pub(crate) keeper_link: KeeperLink,
     pub(crate) client: UpstreamClient,
     pub(crate) places: Places,
     /// True once no new session may begin.
     pub(crate) draining: Cell<bool>,
     /// The sessions of all servers that have not ended, including those that are ending.
-    pub(crate) seats: Rc<Budget>,
+    pub(crate) slots: Rc<Budget>,
     pub(crate) trimmer: HeapTrimmer,
     /// The budget for the bodies of requests.
     pub(crate) bodies: Rc<Budget>,
     /// The memory for answers that clients have not read.
-    pub(crate) memory: Memory,
+    pub(crate) memory: ResponseMemory,
     /// The address that it listens on, once it does.
     pub(crate) address: Cell<Option<SocketAddr>>,
     pub(crate) tell: Box<dyn Fn(Notice)>,
@@ -87,28 +87,28 @@ impl Gateway {
 
     /// The number of sessions that have not ended.
     pub(crate) fn count(&self) -> usize {
-        self.seats.used()
+        self.slots.used()
     }
 
     /// Admits a new session or tree of a client, or answers why not. It is counted until the seat is dropped.
-    pub(crate) fn admit(self: &Rc<Self>, server: &Rc<Server>, client: Client) -> Result<Seat, Answer> {
+    pub(crate) fn admit(self: &Rc<Self>, server: &Rc<Server>, client: BudgetClient) -> Result<SessionSlot, Answer> {
         if self.draining.get() || server.stop.is_given() {
             return Err(respond::unavailable("Service Unavailable: the gateway is shutting down"));
         }
         let (settings, policy) = (self.settings(), &server.settings().policy);
         let here = Bounds::of_sessions(settings.max_sessions, settings.max_sessions_per_client);
         let there = Bounds::of_sessions(policy.max_sessions.unwrap_or(usize::MAX), policy.max_sessions_per_client);
-        let mut shares = [self.seats.share(client, here), server.seats.share(client, there)];
+        let mut shares = [self.slots.share(client, here), server.slots.share(client, there)];
         for share in &mut shares {
             share.take(1).map_err(|full| {
                 self.metrics.session_refused(&server.bucket);
                 respond::unavailable(match full {
-                    Full::All => "Service Unavailable: too many sessions",
-                    Full::Client => "Service Unavailable: too many sessions of this client",
+                    LimitReached::All => "Service Unavailable: too many sessions",
+                    LimitReached::Client => "Service Unavailable: too many sessions of this client",
                 })
             })?;
         }
-        Ok(Seat { _shares: shares, _occupied: server.occupy(), _counted: self.trimmer.count() })
+        Ok(SessionSlot { _shares: shares, _occupied: server.occupy(), _counted: self.trimmer.count() })
     }
 
     /// Begins the end of all sessions and trees at the same time, and admits no others; returns their number.
@@ -141,7 +141,7 @@ impl Gateway {
 }
 
 /// The place of a session or a tree. It is held until everything that was begun with it is over.
-pub(crate) struct Seat {
+pub(crate) struct SessionSlot {
     /// The shares of the gateway's and of the server's sessions.
     _shares: [Share; 2],
     _occupied: Occupied,

@@ -6,7 +6,7 @@
 pub(crate) mod account;
 pub(crate) mod backend;
 pub(crate) mod gateway;
-pub(crate) mod keeping;
+pub(crate) mod keeper_link;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod stop;

@@ -8,13 +8,13 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::account::Account;
+use super::account::JobAccount;
 use super::backend::SharedTrees;
-use super::session::Session;
+use super::session::ClientSession;
 use super::stop::StopOrder;
 use crate::budget::Budget;
 use crate::config;
-use leash_model::client_session::Terms;
+use leash_model::client_session::SessionTimes;
 use leash_model::containment::Containment;
 use leash_model::limits;
 use leash_model::receipt::Receipt;
@@ -29,20 +29,20 @@ pub(crate) struct Server {
     pub(crate) path: Rc<str>,
     /// The name under which it is counted.
     pub(crate) bucket: Rc<str>,
-    settings: RefCell<Rc<config::Server>>,
+    settings: RefCell<Rc<config::ServerSettings>>,
     /// Its sessions, by the `Mcp-Session-Id` that the client presents; while a session is opening, by leash's own id.
-    pub(crate) sessions: RefCell<HashMap<Rc<str>, Rc<Session>>>,
+    pub(crate) sessions: RefCell<HashMap<Rc<str>, Rc<ClientSession>>>,
     /// The sessions and trees that have not ended, including those that are ending.
-    pub(crate) seats: Rc<Budget>,
+    pub(crate) slots: Rc<Budget>,
     /// Trees that belong to no session.
     pub(crate) shared: Box<dyn SharedTrees>,
     /// The order to end: it was removed from the configuration or replaced, its job ends, or the gateway does. From then on
     /// it accepts no new sessions.
     pub(crate) stop: StopOrder,
     /// The job it belongs to.
-    pub(crate) job: Option<Rc<Account>>,
+    pub(crate) job: Option<Rc<JobAccount>>,
     /// Its running trees.
-    trees: RefCell<Vec<Running>>,
+    trees: RefCell<Vec<RunningTree>>,
     /// The number of sessions, trees and tasks of it that are not over.
     occupied: Cell<usize>,
     freed: Notify,
@@ -54,7 +54,7 @@ pub(crate) struct Server {
 
 /// A running tree.
 #[derive(Clone, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningTree {
     /// The id of the run, under which it is in the ledger.
     pub(crate) run: Rc<str>,
     /// The server's first process, if it is known.
@@ -74,22 +74,26 @@ impl Drop for Occupied {
 
 impl Server {
     /// A server of the configuration.
-    pub(crate) fn new(settings: config::Server, shared: Box<dyn SharedTrees>) -> Rc<Server> {
+    pub(crate) fn new(settings: config::ServerSettings, shared: Box<dyn SharedTrees>) -> Rc<Server> {
         let name: Rc<str> = settings.name.as_str().into();
         Server::make(settings, shared, [Rc::clone(&name), name], None)
     }
 
     /// A server of a job, below a secret path.
-    pub(crate) fn of_job(settings: config::Server, shared: Box<dyn SharedTrees>, account: &Rc<Account>) -> Rc<Server> {
+    pub(crate) fn of_job(
+        settings: config::ServerSettings,
+        shared: Box<dyn SharedTrees>,
+        account: &Rc<JobAccount>,
+    ) -> Rc<Server> {
         let path = format!("s/{}/{}", account.secret, settings.name);
         Server::make(settings, shared, [path.into(), JOBS_BUCKET.into()], Some(Rc::clone(account)))
     }
 
     fn make(
-        settings: config::Server,
+        settings: config::ServerSettings,
         shared: Box<dyn SharedTrees>,
         [path, bucket]: [Rc<str>; 2],
-        job: Option<Rc<Account>>,
+        job: Option<Rc<JobAccount>>,
     ) -> Rc<Server> {
         Rc::new(Server {
             name: settings.name.as_str().into(),
@@ -97,7 +101,7 @@ impl Server {
             bucket,
             settings: RefCell::new(Rc::new(settings)),
             sessions: RefCell::default(),
-            seats: Rc::default(),
+            slots: Rc::default(),
             shared,
             stop: StopOrder::default(),
             job,
@@ -114,28 +118,33 @@ impl Server {
         (&*self.shared as &dyn Any).downcast_ref()
     }
 
-    pub(crate) fn settings(&self) -> Rc<config::Server> {
+    pub(crate) fn settings(&self) -> Rc<config::ServerSettings> {
         Rc::clone(&self.settings.borrow())
     }
 
     /// Takes over new terms; the target is the same.
-    pub(crate) fn adopt(&self, settings: config::Server) {
+    pub(crate) fn adopt(&self, settings: config::ServerSettings) {
         *self.settings.borrow_mut() = Rc::new(settings);
     }
 
     /// The time limits of its sessions.
-    pub(crate) fn terms(&self) -> Terms {
+    pub(crate) fn times(&self) -> SessionTimes {
         let policy = &self.settings.borrow().policy;
-        Terms { idle: policy.idle, max_age: policy.max_age, linger: policy.linger, init_timeout: policy.init_timeout }
+        SessionTimes {
+            idle: policy.idle,
+            max_age: policy.max_age,
+            linger: policy.linger,
+            init_timeout: policy.init_timeout,
+        }
     }
 
     /// The session with the id that a client presents.
-    pub(crate) fn session(&self, token: &str) -> Option<Rc<Session>> {
+    pub(crate) fn session(&self, token: &str) -> Option<Rc<ClientSession>> {
         self.sessions.borrow().get(token).cloned()
     }
 
     /// All sessions.
-    pub(crate) fn all(&self) -> Vec<Rc<Session>> {
+    pub(crate) fn all(&self) -> Vec<Rc<ClientSession>> {
         self.sessions.borrow().values().cloned().collect()
     }
 
@@ -175,12 +184,12 @@ impl Server {
     }
 
     /// Adds a running tree.
-    pub(crate) fn tree_began(&self, running: Running) {
+    pub(crate) fn tree_began(&self, running: RunningTree) {
         self.trees.borrow_mut().push(running);
     }
 
     /// Its running trees.
-    pub(crate) fn trees(&self) -> Vec<Running> {
+    pub(crate) fn trees(&self) -> Vec<RunningTree> {
         self.trees.borrow().clone()
     }
 

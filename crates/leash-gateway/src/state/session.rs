@@ -8,54 +8,54 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::backend::Holding;
-use super::gateway::{Gateway, Seat};
+use super::backend::SessionHolding;
+use super::gateway::{Gateway, SessionSlot};
 use super::server::Server;
-use crate::budget::Client;
+use crate::budget::BudgetClient;
 use crate::call::Call;
 use crate::config::OwnerPolicy;
-use crate::connection::{Ends, Principal};
+use crate::connection::{ConnectionEnds, Principal};
 use crate::respond::{self, Answer};
 use crate::timers::{Timed, Timer};
-use leash_model::client_session::{Effect, Event, Life, State};
+use leash_model::client_session::{Effect, Event, SessionLife, State};
 use leash_model::clock::{self, Moment};
 use leash_model::identity::Identity;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::{id, limits};
 use leash_tree::owner::peer::watch::WatchId;
-use leash_tree::owner::peer::{Holders, Why};
-use leash_tree::platform::identity::Held;
+use leash_tree::owner::peer::{Holders, UnknownReason};
+use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
-use leash_upstream::keeper::{Headers, Stay};
+use leash_upstream::keeper::{Headers, ResumeFacts};
 use leash_upstream::notice::Notice;
 
 /// A client session.
-pub(crate) struct Session {
+pub(crate) struct ClientSession {
     /// leash's own id for it, in the ledger and in receipts.
     pub(crate) id: Rc<str>,
     pub(crate) server: Rc<Server>,
     /// The principal that opened it; no other may use it.
     pub(crate) principal: Principal,
     /// The client that it is counted for.
-    pub(crate) client: Client,
+    pub(crate) client: BudgetClient,
     pub(crate) started_ms: u64,
     timer: RefCell<Option<Timer>>,
     gateway: Weak<Gateway>,
-    seat: RefCell<Option<Rc<Seat>>>,
+    slot: RefCell<Option<Rc<SessionSlot>>>,
     /// The id that the client presents; leash's own id until the server gives another.
     token: RefCell<Rc<str>>,
-    life: RefCell<Life>,
-    holding: OnceCell<Box<dyn Holding>>,
+    life: RefCell<SessionLife>,
+    holding: OnceCell<Box<dyn SessionHolding>>,
     owners: RefCell<Vec<(Identity, WatchId)>>,
     /// The client's connection whose processes were last searched for.
-    ends: Cell<Option<Ends>>,
+    ends: Cell<Option<ConnectionEnds>>,
     /// The number of running searches for owners; `searched` is notified when one ends.
     searches: Cell<u32>,
     searched: Notify,
     /// True if the client closed the last connection before leash found a process at its other end.
     missed: Cell<bool>,
     /// Connections whose process could not be found while another process of the client was alive.
-    doubtful: RefCell<Vec<Ends>>,
+    doubtful: RefCell<Vec<ConnectionEnds>>,
     /// True once its start was counted and reported.
     announced: Cell<bool>,
     over: Notify,
@@ -64,33 +64,34 @@ pub(crate) struct Session {
 }
 
 /// The parts of a new session.
-pub(crate) struct Start {
+pub(crate) struct SessionStart {
     pub(crate) id: Rc<str>,
     pub(crate) token: Rc<str>,
     pub(crate) principal: Principal,
-    pub(crate) client: Client,
+    pub(crate) client: BudgetClient,
     pub(crate) started_ms: u64,
-    pub(crate) life: Life,
+    pub(crate) life: SessionLife,
 }
 
-impl Session {
+impl ClientSession {
     /// Begins a session for a client's `initialize`, if there is room for one.
-    pub(crate) fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
-        let session = Session::begin(gateway, server, call)?;
+    pub(crate) fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<ClientSession>, Answer> {
+        let session = ClientSession::begin(gateway, server, call)?;
         session.announce(gateway);
         Ok(session)
     }
 
     /// The same, if the server decides whether there will be a session at all. The session is not reported before it
-    /// ends or is [announced](Session::announce); it may also be [discarded](Session::discard).
-    pub(crate) fn begin(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
-        let seat = gateway.admit(server, call.client)?;
+    /// ends or is [announced](ClientSession::announce); it may also be [discarded](ClientSession::discard).
+    pub(crate) fn begin(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<Rc<ClientSession>, Answer> {
+        let slot = gateway.admit(server, call.client)?;
         let id: Rc<str> = server.job.as_ref().map_or_else(id::random, |job| job.next_session()).into();
         // The id that a client presents must be hard to guess, and the id of a job is no secret.
         let token: Rc<str> = if server.job.is_some() { id::random().into() } else { Rc::clone(&id) };
         let (principal, client, started_ms) = (call.principal, call.client, clock::unix_ms());
-        let life = Life::begin(Moment::on_runtime());
-        let session = Session::make(gateway, server, seat, Start { id, token, principal, client, started_ms, life });
+        let life = SessionLife::begin(Moment::on_runtime());
+        let session =
+            ClientSession::make(gateway, server, slot, SessionStart { id, token, principal, client, started_ms, life });
         session.used_by(call);
         session.apply(Event::Tick);
         Ok(session)
@@ -98,22 +99,22 @@ impl Session {
 
     /// Continues a session that a killed gateway had open for this client, if there is room for it. Writes and reports
     /// nothing.
-    pub(crate) fn resume(gateway: &Rc<Gateway>, server: &Rc<Server>, start: Start) -> Option<Rc<Session>> {
-        let seat = gateway.admit(server, start.client).ok()?;
-        let session = Session::make(gateway, server, seat, start);
+    pub(crate) fn resume(gateway: &Rc<Gateway>, server: &Rc<Server>, start: SessionStart) -> Option<Rc<ClientSession>> {
+        let slot = gateway.admit(server, start.client).ok()?;
+        let session = ClientSession::make(gateway, server, slot, start);
         session.announced.set(true);
         gateway.metrics.session_opened(&server.bucket);
         Some(session)
     }
 
     /// Restores the owners that the killed gateway knew.
-    pub(crate) fn resume_owners(self: &Rc<Self>, stay: &Stay) {
-        if stay.strangers {
+    pub(crate) fn resume_owners(self: &Rc<Self>, resume_facts: &ResumeFacts) {
+        if resume_facts.unknown_client {
             self.apply(Event::OwnerUnknown);
         }
-        let (proc, mut dead) = (Proc::own(), Vec::from_iter(stay.lost));
-        for identity in &stay.owners {
-            match proc.as_ref().map(|proc| Held::open_same(proc, *identity)) {
+        let (proc, mut dead) = (Proc::own(), Vec::from_iter(resume_facts.lost));
+        for identity in &resume_facts.owners {
+            match proc.as_ref().map(|proc| HeldProcess::open_same(proc, *identity)) {
                 Ok(Some(process)) => self.owned_by(&process),
                 Ok(None) => dead.push(identity.pid),
                 Err(_) => self.apply(Event::OwnerUnknown),
@@ -132,27 +133,27 @@ impl Session {
 
     /// The state that another gateway needs to continue the session; `None` until `initialize` is answered and once it
     /// is ending.
-    pub(crate) fn stay(&self) -> Option<Stay> {
+    pub(crate) fn resume_facts(&self) -> Option<ResumeFacts> {
         if !self.is_live() || self.server.job.is_some() {
             return None;
         }
         let life = self.life.borrow();
         let born = life.born().since(Moment::from_boot(Duration::ZERO));
-        Some(Stay {
+        Some(ResumeFacts {
             token: self.token().to_string(),
             credentials: Headers::default(),
             uid: self.principal.uid,
             origin: self.client.origin,
             owners: self.owners.borrow().iter().map(|(owner, _)| *owner).collect(),
             lost: life.lost(),
-            strangers: life.strangers(),
+            unknown_client: life.unknown_client(),
             born_ms: u64::try_from(born.as_millis()).unwrap_or(u64::MAX),
             revival: None,
         })
     }
 
-    fn make(gateway: &Rc<Gateway>, server: &Rc<Server>, seat: Seat, start: Start) -> Rc<Session> {
-        let session = Rc::new(Session {
+    fn make(gateway: &Rc<Gateway>, server: &Rc<Server>, slot: SessionSlot, start: SessionStart) -> Rc<ClientSession> {
+        let session = Rc::new(ClientSession {
             id: start.id,
             server: Rc::clone(server),
             principal: start.principal,
@@ -160,7 +161,7 @@ impl Session {
             started_ms: start.started_ms,
             timer: RefCell::default(),
             gateway: Rc::downgrade(gateway),
-            seat: RefCell::new(Some(Rc::new(seat))),
+            slot: RefCell::new(Some(Rc::new(slot))),
             token: RefCell::new(Rc::clone(&start.token)),
             life: RefCell::new(start.life),
             holding: OnceCell::new(),
@@ -189,19 +190,19 @@ impl Session {
     /// Removes a session that the server did not open, as if it had never existed. It must hold nothing.
     pub(crate) fn discard(self: &Rc<Self>) {
         let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
-        let (now, terms) = (Moment::on_runtime(), self.server.terms());
+        let (now, times) = (Moment::on_runtime(), self.server.times());
         // Brings the machine to its end, but without the usual effects.
         for event in [Event::End(Reason::NotInitialized), Event::Released] {
-            self.life.borrow_mut().apply(event, now, &terms);
+            self.life.borrow_mut().apply(event, now, &times);
         }
         self.forget(&gateway);
-        drop(self.seat.take());
+        drop(self.slot.take());
         self.over.notify_waiters();
     }
 
     /// Its seat, for a task that may outlast it.
-    pub(crate) fn seat(&self) -> Option<Rc<Seat>> {
-        self.seat.borrow().clone()
+    pub(crate) fn slot(&self) -> Option<Rc<SessionSlot>> {
+        self.slot.borrow().clone()
     }
 
     /// The id that the client presents.
@@ -210,12 +211,12 @@ impl Session {
     }
 
     /// Its holding, once it has one.
-    pub(crate) fn holding(&self) -> Option<&dyn Holding> {
+    pub(crate) fn holding(&self) -> Option<&dyn SessionHolding> {
         self.holding.get().map(|holding| &**holding)
     }
 
     /// Its holding, if it is of this kind.
-    pub(crate) fn holding_as<H: Holding>(&self) -> Option<&H> {
+    pub(crate) fn holding_as<H: SessionHolding>(&self) -> Option<&H> {
         (self.holding()? as &dyn Any).downcast_ref()
     }
 
@@ -236,7 +237,7 @@ impl Session {
     }
 
     /// Gives the session its holding. If the session ended meanwhile, releases the holding at once and returns false.
-    pub(crate) fn hold(self: &Rc<Self>, holding: impl Holding) -> bool {
+    pub(crate) fn hold(self: &Rc<Self>, holding: impl SessionHolding) -> bool {
         if self.holding.set(Box::new(holding)).is_err() {
             debug_assert!(false, "a session holds one thing");
             return false;
@@ -301,17 +302,17 @@ impl Session {
     /// Applies an event and performs its effect. The only place where a session's state changes.
     fn apply(self: &Rc<Self>, event: Event) {
         let Some(gateway) = self.gateway.upgrade() else { return };
-        let (now, terms, known) = (Moment::on_runtime(), self.server.terms(), self.known());
+        let (now, times, known) = (Moment::on_runtime(), self.server.times(), self.known());
         let (effect, deadline) = {
             let mut life = self.life.borrow_mut();
-            let effect = life.apply(event, now, &terms);
-            (effect, life.deadline(&terms))
+            let effect = life.apply(event, now, &times);
+            (effect, life.deadline(&times))
         };
         if let Some((at, _)) = deadline {
             gateway.timers.arm(self, at, now);
         }
         if known != self.known() {
-            gateway.keeping.changed(self);
+            gateway.keeper_link.changed(self);
         }
         match effect {
             Effect::Nothing => {}
@@ -319,7 +320,7 @@ impl Session {
             Effect::Release(reason) => {
                 let (session, occupied) = (Rc::clone(self), self.server.occupy());
                 gateway.tasks.spawn_local(async move {
-                    session.let_go(reason).await;
+                    session.release_holding(reason).await;
                     drop(occupied);
                 });
             }
@@ -329,7 +330,7 @@ impl Session {
     /// The part of its state that the gateway's keeper must know.
     fn known(&self) -> (bool, u32, Option<i32>, bool) {
         let life = self.life.borrow();
-        (*life.state() == State::Live, life.owners(), life.lost(), life.strangers())
+        (*life.state() == State::Live, life.owners(), life.lost(), life.unknown_client())
     }
 
     /// Begins the end: its token answers 404 from now on.
@@ -345,10 +346,10 @@ impl Session {
         let (session, gateway) = (Rc::clone(self), Rc::clone(gateway));
         gateway.clone().tasks.spawn_local(async move {
             if holds {
-                session.let_go(reason.clone()).await;
+                session.release_holding(reason.clone()).await;
             }
             session.apply(Event::Released);
-            drop(session.seat.take());
+            drop(session.slot.take());
             gateway.metrics.session_ended(&session.server.bucket, &reason);
             session.over.notify_waiters();
         });
@@ -364,7 +365,7 @@ impl Session {
     }
 
     /// Releases its holding; returns when that is done, or has failed.
-    async fn let_go(self: &Rc<Self>, reason: Reason) {
+    async fn release_holding(self: &Rc<Self>, reason: Reason) {
         let Some(gateway) = self.gateway.upgrade() else { return };
         let Some(holding) = self.holding() else { return };
         let receipt = holding.release(&gateway, self, reason).await;
@@ -400,21 +401,21 @@ impl Session {
         doubtful.into_iter().chain(self.ends.get()).for_each(|ends| self.find_owners_of(ends));
     }
 
-    fn find_owners_of(self: &Rc<Self>, ends: Ends) {
+    fn find_owners_of(self: &Rc<Self>, ends: ConnectionEnds) {
         let Some(gateway) = self.gateway.upgrade() else { return };
-        let Ends { peer, local, socket } = ends;
+        let ConnectionEnds { peer, local, socket } = ends;
         let found = gateway.resolver.borrow().as_ref().map(|all| all.owners_of(peer, local, socket));
         let (session, Some(found)) = (Rc::downgrade(self), found) else { return };
         self.searches.update(|searches| searches + 1);
         gateway.tasks.spawn_local(async move {
             let found = found.await;
             let Some(session) = session.upgrade() else { return };
-            session.missed.set(matches!(found, Holders::Nobody));
+            session.missed.set(matches!(found, Holders::None));
             match found {
                 Holders::Known(processes) => processes.iter().for_each(|process| session.owned_by(process)),
                 // The client closed the connection before its process was found: that says nothing about the process.
-                Holders::Nobody => {}
-                Holders::Unknown(Why::OutOfDescriptors) => session.look_later(),
+                Holders::None => {}
+                Holders::Unknown(UnknownReason::OutOfDescriptors) => session.search_later(),
                 Holders::Unknown(_) => session.doubt(ends),
             }
             session.searches.update(|searches| searches - 1);
@@ -425,7 +426,7 @@ impl Session {
     /// Handles a connection whose process was not found. The process may be exiting, which takes long on a busy
     /// machine. So while another process of the client is known to live, the search is repeated only after that one has
     /// exited.
-    fn doubt(self: &Rc<Self>, ends: Ends) {
+    fn doubt(self: &Rc<Self>, ends: ConnectionEnds) {
         let may_wait = self.is_owned() && self.doubtful.borrow().len() < limits::DOUBTFUL_CONNECTIONS;
         if may_wait {
             return self.doubtful.borrow_mut().push(ends);
@@ -454,7 +455,7 @@ impl Session {
     }
 
     /// Adds a process that uses the session as an owner, and watches it.
-    fn owned_by(self: &Rc<Self>, process: &Held) {
+    fn owned_by(self: &Rc<Self>, process: &HeldProcess) {
         let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
         let identity = process.id;
         if self.owners.borrow().iter().any(|(known, _)| known.is(&identity)) {
@@ -476,14 +477,14 @@ impl Session {
                 self.owners.borrow_mut().push((identity, watch));
                 self.apply(Event::OwnerFound);
             }
-            Err(_) => self.look_later(),
+            Err(_) => self.search_later(),
         }
     }
 
     /// Called if no descriptor was free to search for the client, or to watch it. If another process was found before,
     /// its exit must not count as the exit of the last one, so the client counts as unknown. Otherwise leash searches
     /// again later.
-    fn look_later(self: &Rc<Self>) {
+    fn search_later(self: &Rc<Self>) {
         let Some(gateway) = self.gateway.upgrade() else { return };
         if self.life.borrow().had_owner() {
             return self.apply(Event::OwnerUnknown);
@@ -510,7 +511,7 @@ impl Session {
     }
 }
 
-impl Timed for Session {
+impl Timed for ClientSession {
     fn timer(&self) -> &RefCell<Option<Timer>> {
         &self.timer
     }
@@ -518,7 +519,7 @@ impl Timed for Session {
 
 /// A request or a listener of a session; dropping it ends it.
 pub(crate) struct InFlight {
-    pub(crate) session: Rc<Session>,
+    pub(crate) session: Rc<ClientSession>,
     end: Option<Event>,
 }
 
@@ -532,7 +533,7 @@ impl Drop for InFlight {
 
 /// The session that a call names, if its caller may use it. The answer for another principal's session is the same as
 /// for an unknown one.
-pub(crate) fn find(server: &Server, token: &str, call: &Call) -> Result<Rc<Session>, Answer> {
+pub(crate) fn find(server: &Server, token: &str, call: &Call) -> Result<Rc<ClientSession>, Answer> {
     let session = server.session(token).filter(|session| session.usable());
     let session = session.filter(|session| session.is_of(call));
     let session = session.ok_or_else(respond::no_session)?;

@@ -10,18 +10,18 @@ use hyper::{HeaderMap, Method};
 use leash_model::receipt::Reason;
 use leash_tree::ledger::book::Book;
 use leash_tree::places::Places;
-use leash_upstream::address::{self, Transport};
+use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::keeper::HeldSession;
 use testkit::Scratch;
 use tokio::task::LocalSet;
 
-use super::backend::{Holding, Release};
+use super::backend::{Release, SessionHolding};
 use super::gateway::Gateway;
 use super::server::Server;
-use super::session::Session;
-use crate::budget::Client;
+use super::session::ClientSession;
+use crate::budget::BudgetClient;
 use crate::call::Call;
-use crate::config::{self, Policy, Settings, Target};
+use crate::config::{self, ServerTarget, SessionPolicy, Settings};
 use crate::control::Jobs;
 use crate::serve;
 
@@ -34,8 +34,8 @@ type Released = Rc<RefCell<Vec<Reason>>>;
 /// A holding that takes a second to release.
 struct Fake(Released);
 
-impl Holding for Fake {
-    fn release<'a>(&'a self, _: &'a Rc<Gateway>, _: &'a Session, reason: Reason) -> Release<'a> {
+impl SessionHolding for Fake {
+    fn release<'a>(&'a self, _: &'a Rc<Gateway>, _: &'a ClientSession, reason: Reason) -> Release<'a> {
         Box::pin(async move {
             after(SECOND).await;
             self.0.borrow_mut().push(reason);
@@ -43,7 +43,7 @@ impl Holding for Fake {
         })
     }
 
-    fn held_session(&self, _: &Session) -> Option<HeldSession> {
+    fn held_session(&self, _: &ClientSession) -> Option<HeldSession> {
         None
     }
 }
@@ -62,9 +62,9 @@ struct Rig {
 
 impl Rig {
     /// Opens a session, which holds something and is in use unless `opened` is false.
-    fn open(&self, opened: bool) -> Rc<Session> {
+    fn open(&self, opened: bool) -> Rc<ClientSession> {
         let principal = self.gateway.principals.of(&HeaderMap::new(), None);
-        let client = Client::of(principal, [127, 0, 0, 1].into());
+        let client = BudgetClient::of(principal, [127, 0, 0, 1].into());
         let call = Call {
             method: Method::POST,
             headers: HeaderMap::new(),
@@ -73,7 +73,7 @@ impl Rig {
             client,
             local: None,
         };
-        let Ok(session) = Session::open(&self.gateway, &self.server, &call) else { panic!("there is room") };
+        let Ok(session) = ClientSession::open(&self.gateway, &self.server, &call) else { panic!("there is room") };
         assert!(session.hold(Fake(Rc::clone(&self.released))));
         if opened {
             session.opened();
@@ -87,11 +87,11 @@ impl Rig {
 }
 
 /// Runs a test with a server on these terms, on a paused clock.
-fn check<F: Future<Output = ()>>(policy: Policy, test: impl FnOnce(Rig) -> F) {
+fn check<F: Future<Output = ()>>(policy: SessionPolicy, test: impl FnOnce(Rig) -> F) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build();
     LocalSet::new().block_on(&runtime.expect("a runtime"), async {
-        let upstream = address::upstream("http://127.0.0.1:1/mcp", &[], Transport::Streamable).expect("an address");
-        let server = config::Server { name: "s".to_owned(), policy, target: Target::Url(upstream) };
+        let upstream = address::upstream("http://127.0.0.1:1/mcp", &[], HttpTransport::Streamable).expect("an address");
+        let server = config::ServerSettings { name: "s".to_owned(), policy, target: ServerTarget::Url(upstream) };
         let settings = Settings { servers: [("s".to_owned(), server)].into(), ..Settings::default() };
         let dir = Scratch::new();
         let places = Places::below(&*dir);
@@ -104,8 +104,8 @@ fn check<F: Future<Output = ()>>(policy: Policy, test: impl FnOnce(Rig) -> F) {
     });
 }
 
-fn terms() -> Policy {
-    Policy { idle: Some(IDLE), init_timeout: 30 * SECOND, ..Policy::default() }
+fn terms() -> SessionPolicy {
+    SessionPolicy { idle: Some(IDLE), init_timeout: 30 * SECOND, ..SessionPolicy::default() }
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn call_in_flight_keeps_a_session_and_its_end_starts_the_idle_time() {
 
 #[test]
 fn greatest_age_ends_a_session_with_a_call_in_flight() {
-    check(Policy { max_age: Some(2 * IDLE), ..terms() }, |rig| async move {
+    check(SessionPolicy { max_age: Some(2 * IDLE), ..terms() }, |rig| async move {
         let session = rig.open(true);
         let _call = session.began();
         after(2 * IDLE + SECOND).await;

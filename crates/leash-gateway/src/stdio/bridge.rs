@@ -9,34 +9,34 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::super::held::Account;
-use super::super::keep_alive::{Due, Pings};
+use super::super::keep_alive::{PingAction, Pings};
 use super::super::metrics::Counters;
-use super::child::{Child, Started};
+use super::super::response_memory::MemoryAccount;
+use super::child::{ServerProcess, StartedTree};
 use super::log::GET;
-use super::output::{self, Burst, Sink};
-use super::reader::Reader;
-use super::switch::{NotNow, Request, Switch};
-use super::window::{self, Waiting, Window};
-use crate::state::backend::{Holding, Release};
+use super::output::{self, Burst, MessageSink};
+use super::reader::StreamReader;
+use super::switch::{CannotBegin, NewRequest, Switch};
+use super::window::{self, Window, WindowedPipe};
+use crate::state::backend::{Release, SessionHolding};
 use crate::state::gateway::Gateway;
-use crate::state::session::Session;
+use crate::state::session::ClientSession;
 use crate::state::stop::StopSignal;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
-use leash_protocol::envelope::{Envelope, IdKey, Kind, Message};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message};
 use leash_protocol::era;
 use leash_upstream::keeper::HeldSession;
 
 /// A server with the session that it is for.
 pub(crate) struct Bridge {
-    session: Weak<Session>,
+    session: Weak<ClientSession>,
     gateway: Weak<Gateway>,
     server: Rc<str>,
     counters: Rc<Counters>,
-    pub(super) child: Child,
+    pub(super) child: ServerProcess,
     /// The account that its messages are charged to until they are in sockets.
-    account: Account,
+    account: MemoryAccount,
     pub(super) switch: RefCell<Switch>,
     /// The id of the `initialize` request until it is answered.
     opening: RefCell<Option<IdKey>>,
@@ -53,12 +53,12 @@ pub(crate) struct Bridge {
 }
 
 /// The parts of a new bridge.
-pub(super) struct Parts {
-    pub(super) session: Weak<Session>,
+pub(super) struct BridgeParts {
+    pub(super) session: Weak<ClientSession>,
     pub(super) gateway: Weak<Gateway>,
     pub(super) server: Rc<str>,
     pub(super) counters: Rc<Counters>,
-    pub(super) account: Account,
+    pub(super) account: MemoryAccount,
     pub(super) input: Sender,
     pub(super) tasks: TaskTracker,
     pub(super) stop: StopSignal,
@@ -68,23 +68,28 @@ pub(super) struct Parts {
     pub(super) opening: Option<IdKey>,
 }
 
-impl Holding for Rc<Bridge> {
-    fn release<'a>(&'a self, _: &'a Rc<Gateway>, _: &'a Session, reason: Reason) -> Release<'a> {
+impl SessionHolding for Rc<Bridge> {
+    fn release<'a>(&'a self, _: &'a Rc<Gateway>, _: &'a ClientSession, reason: Reason) -> Release<'a> {
         // The keeper of the tree writes the receipt.
         Box::pin(async move { self.end(&reason).await })
     }
 
     /// A tree has a keeper of its own.
-    fn held_session(&self, _: &Session) -> Option<HeldSession> {
+    fn held_session(&self, _: &ClientSession) -> Option<HeldSession> {
         None
     }
 }
 
 impl Bridge {
     /// Creates the bridge to a server that was started for a session.
-    pub(super) fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, started: Started, opening: IdKey) -> Rc<Bridge> {
-        let Started { tree, input, output } = started;
-        let bridge = Bridge::new(Parts {
+    pub(super) fn start(
+        gateway: &Rc<Gateway>,
+        session: &Rc<ClientSession>,
+        started: StartedTree,
+        opening: IdKey,
+    ) -> Rc<Bridge> {
+        let StartedTree { tree, input, output } = started;
+        let bridge = Bridge::new(BridgeParts {
             session: Rc::downgrade(session),
             gateway: Rc::downgrade(gateway),
             server: Rc::clone(&session.server.name),
@@ -99,20 +104,21 @@ impl Bridge {
         bridge.read(output, &gateway.tasks);
         let (attended, server) = (Rc::clone(&bridge), Rc::clone(&session.server));
         gateway.tasks.spawn_local(async move {
-            let receipt = attended.child.attend(tree, (&server, &attended.counters), || attended.server_gone()).await;
+            let receipt =
+                attended.child.watch_until_over(tree, (&server, &attended.counters), || attended.server_gone()).await;
             attended.server_gone();
             attended.child.is_over(receipt);
         });
         bridge
     }
 
-    pub(super) fn new(parts: Parts) -> Rc<Bridge> {
+    pub(super) fn new(parts: BridgeParts) -> Rc<Bridge> {
         Rc::new(Bridge {
             session: parts.session,
             gateway: parts.gateway,
             server: parts.server,
             counters: parts.counters,
-            child: Child::new(parts.input, parts.tasks, parts.stop),
+            child: ServerProcess::new(parts.input, parts.tasks, parts.stop),
             account: parts.account,
             switch: RefCell::new(Switch::new(parts.replay)),
             opening: RefCell::new(parts.opening),
@@ -131,7 +137,7 @@ impl Bridge {
         let bridge = Rc::clone(self);
         let reader = tasks.spawn_local(async move {
             output::read(output, &*bridge).await;
-            bridge.child.fell_silent();
+            bridge.child.output_ended();
             bridge.server_gone();
         });
         let _ = self.child.reader.set(reader.abort_handle());
@@ -187,16 +193,16 @@ impl Bridge {
     }
 
     /// Sends a message with requests to the server. Returns the reader of their answers.
-    pub(super) fn ask(self: &Rc<Self>, requests: &[Request], line: Bytes) -> Result<Reader, Refused> {
+    pub(super) fn ask(self: &Rc<Self>, requests: &[NewRequest], line: Bytes) -> Result<StreamReader, NotSent> {
         if self.is_closed() {
-            return Err(Refused::Closed);
+            return Err(NotSent::Closed);
         }
-        let stream = self.switch.borrow_mut().begin(requests).map_err(Refused::NotNow)?;
-        let reader = Reader::first_of(self, stream);
+        let stream = self.switch.borrow_mut().begin(requests).map_err(NotSent::NotNow)?;
+        let reader = StreamReader::first_of(self, stream);
         if self.child.input.give(line).is_err() {
             self.switch.borrow_mut().take_back(stream);
             self.server_gone();
-            return Err(Refused::Closed);
+            return Err(NotSent::Closed);
         }
         // The length of the window depends on the version, which is known once `initialize` is answered.
         if self.opening.borrow().is_none() {
@@ -206,14 +212,14 @@ impl Bridge {
     }
 
     /// Sends a message without requests to the server; returns when it is in the pipe.
-    pub(super) async fn tell(&self, line: Bytes) -> Result<(), Refused> {
+    pub(super) async fn tell(&self, line: Bytes) -> Result<(), NotSent> {
         let input = &self.child.input;
         let told = async {
             input.room().await?;
-            let ticket = input.give(line)?;
-            input.written(ticket).await
+            let number = input.give(line)?;
+            input.written(number).await
         };
-        told.await.map_err(|_| Refused::Closed)
+        told.await.map_err(|_| NotSent::Closed)
     }
 
     /// Notes that the client cancelled a request. If the server does not answer it, leash does, after a timeout.
@@ -270,7 +276,7 @@ impl Bridge {
     fn is_opening(&self, message: &Message<'_>) -> bool {
         let Message::One(envelope) = message else { return false };
         let mut opening = self.opening.borrow_mut();
-        let answers = opening.is_some() && envelope.kind == Kind::Response && envelope.key() == *opening;
+        let answers = opening.is_some() && envelope.kind == EnvelopeKind::Response && envelope.key() == *opening;
         if answers {
             *opening = None;
         }
@@ -294,10 +300,10 @@ impl Bridge {
     pub(super) fn ping(&self) -> bool {
         let Some(session) = self.session.upgrade() else { return true };
         match self.pings.due(&session.server.settings().policy, session.is_owned()) {
-            Due::Ask => drop(self.switch.borrow_mut().log.push(GET, self.pings.next(&session.id).into())),
-            Due::Nothing => {}
-            Due::CloseStream => return false,
-            Due::EndSession => session.end(Reason::ClientSilent),
+            PingAction::Ask => drop(self.switch.borrow_mut().log.push(GET, self.pings.next(&session.id).into())),
+            PingAction::Nothing => {}
+            PingAction::CloseStream => return false,
+            PingAction::EndSession => session.end(Reason::ClientSilent),
         }
         true
     }
@@ -308,12 +314,12 @@ impl Bridge {
     }
 }
 
-impl Waiting for Bridge {
+impl WindowedPipe for Bridge {
     fn window(&self) -> &Window {
         &self.window
     }
 
-    fn child(&self) -> &Child {
+    fn child(&self) -> &ServerProcess {
         &self.child
     }
 
@@ -328,7 +334,7 @@ impl Waiting for Bridge {
     }
 }
 
-impl Sink for Bridge {
+impl MessageSink for Bridge {
     fn message(&self, line: Bytes, message: &Message<'_>) {
         if self.is_closed() {
             return;
@@ -365,14 +371,14 @@ impl Sink for Bridge {
         !self.is_closed() && (many() || self.account.is_full(begun))
     }
 
-    fn account(&self) -> &Account {
+    fn account(&self) -> &MemoryAccount {
         &self.account
     }
 
     /// Cuts a connection that takes nothing for a while: it can resume, and the other connections must not wait for it.
     async fn room(&self, begun: usize) {
         self.child.held_up.set(true);
-        self.switch.borrow_mut().log.look();
+        self.switch.borrow_mut().log.start_observing();
         let wait = || async {
             loop {
                 let (taken, lowered) = (self.taken.notified(), self.account.lowered());
@@ -388,7 +394,7 @@ impl Sink for Bridge {
         while tokio::time::timeout(limits::STALLED, wait()).await.is_err() {
             let mut switch = self.switch.borrow_mut();
             switch.cut_stalled();
-            switch.log.look();
+            switch.log.start_observing();
         }
         self.child.held_up.set(false);
     }
@@ -396,9 +402,9 @@ impl Sink for Bridge {
 
 /// The reason that a request does not reach the server.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(super) enum NotSent {
     /// The requests in flight do not allow it.
-    NotNow(NotNow),
+    NotNow(CannotBegin),
     /// The server is gone.
     Closed,
 }

@@ -15,13 +15,13 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::super::metrics::{Counters, add};
-use super::input::Input;
+use super::input::ServerInput;
 use super::shared_trees;
-use crate::config::{CommandLine, Target};
+use crate::config::{ServerCommand, ServerTarget};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
-use crate::state::server::{Running, Server};
+use crate::state::server::{RunningTree, Server};
 use crate::state::stop::StopSignal;
-use leash_model::containment::Wish;
+use leash_model::containment::ContainmentWish;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::start_failure::StartFailure;
@@ -32,20 +32,20 @@ use leash_tree::tree::failure::failed;
 use leash_tree::tree::{Spec, Tree};
 
 /// A running tree with its pipes.
-pub(super) struct Started {
-    pub(super) tree: Watched,
+pub(super) struct StartedTree {
+    pub(super) tree: WatchedTree,
     pub(super) input: Sender,
     pub(super) output: Receiver,
 }
 
 /// A tree whose reports wake a task.
-pub(super) struct Watched {
+pub(super) struct WatchedTree {
     tree: Tree,
     /// A copy of the tree's own descriptor.
     reports: AsyncFd<OwnedFd>,
 }
 
-impl Watched {
+impl WatchedTree {
     /// Ready with the tree's receipt once it is over; `None` inside if the receipt is not known.
     pub(super) fn poll_over(&mut self, cx: &mut Context<'_>) -> Poll<Option<Receipt>> {
         loop {
@@ -75,7 +75,11 @@ impl Watched {
 }
 
 /// Returns a tree of the server for a session: the one that waits for its first client, or a new one.
-pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &str) -> Result<Started, StartFailure> {
+pub(super) async fn start(
+    gateway: &Rc<Gateway>,
+    server: &Rc<Server>,
+    session: &str,
+) -> Result<StartedTree, StartFailure> {
     match shared_trees(server).warm.take() {
         Some(started) => Ok(started),
         None => start_new(gateway, server, session).await,
@@ -83,9 +87,9 @@ pub(super) async fn start(gateway: &Rc<Gateway>, server: &Rc<Server>, session: &
 }
 
 /// Starts a server's program for a session. Trees of a job belong to the job's session, whichever client uses them.
-pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str) -> Result<Started, StartFailure> {
+pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str) -> Result<StartedTree, StartFailure> {
     let settings = server.settings();
-    let Target::Command(command) = &settings.target else { return Err(StartFailure::Ended) };
+    let ServerTarget::Command(command) = &settings.target else { return Err(StartFailure::Ended) };
     let mut spec = spec(command)
         .grace(settings.policy.grace)
         .named(settings.name.clone())
@@ -101,8 +105,12 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
     let mut tree = started.map_err(|_| StartFailure::Ended)??;
     match ends(&mut tree) {
         Ok((input, output, reports)) => {
-            server.tree_began(Running { run: tree.run().into(), pid: tree.leader(), containment: tree.containment() });
-            Ok(Started { input, output, tree: Watched { tree, reports } })
+            server.tree_began(RunningTree {
+                run: tree.run().into(),
+                pid: tree.leader(),
+                containment: tree.containment(),
+            });
+            Ok(StartedTree { input, output, tree: WatchedTree { tree, reports } })
         }
         Err(error) => {
             // The tree runs but the gateway cannot watch it, so it ends the tree. The caller waits for that end.
@@ -129,7 +137,7 @@ fn ends(tree: &mut Tree) -> io::Result<(Sender, Receiver, AsyncFd<OwnedFd>)> {
     Ok((input, output, linux::readable(copy)?))
 }
 
-fn spec(command: &CommandLine) -> Spec {
+fn spec(command: &ServerCommand) -> Spec {
     let mut spec = Spec::new(std::iter::once(&command.command).chain(&command.args));
     for (name, value) in &command.env {
         spec = spec.env(name, Some(value.into()));
@@ -140,20 +148,20 @@ fn spec(command: &CommandLine) -> Spec {
     if let Some(cwd) = &command.cwd {
         spec = spec.cwd(cwd);
     }
-    let wish = Wish { exactly: command.contain, at_least: command.require };
+    let wish = ContainmentWish { exactly: command.contain, at_least: command.require };
     spec.contain(wish).caps(Caps { memory: command.memory, pids: command.pids })
 }
 
 /// A server's process as the rest of the gateway sees it: its input, and its end.
-pub(super) struct Child {
-    pub(super) input: Rc<Input>,
+pub(super) struct ServerProcess {
+    pub(super) input: Rc<ServerInput>,
     /// The reason that its end was requested for; set once.
-    asked: OnceCell<Reason>,
+    end_reason: OnceCell<Reason>,
     /// Its receipt, once it is over; `None` inside if the receipt is not known.
     over: OnceCell<Option<Receipt>>,
     changed: Notify,
     /// True once its output was read to the end.
-    silent: Cell<bool>,
+    output_is_over: Cell<bool>,
     /// True while leash does not read its output, because a client does not read its stream.
     pub(super) held_up: Cell<bool>,
     /// The task that reads its output.
@@ -163,16 +171,16 @@ pub(super) struct Child {
     stop: StopSignal,
 }
 
-impl Child {
-    pub(super) fn new(input: Sender, tasks: TaskTracker, stop: StopSignal) -> Child {
-        Child {
-            input: Input::new(input, tasks.clone()),
+impl ServerProcess {
+    pub(super) fn new(input: Sender, tasks: TaskTracker, stop: StopSignal) -> ServerProcess {
+        ServerProcess {
+            input: ServerInput::new(input, tasks.clone()),
             tasks,
             stop,
-            asked: OnceCell::new(),
+            end_reason: OnceCell::new(),
             over: OnceCell::new(),
             changed: Notify::new(),
-            silent: Cell::new(false),
+            output_is_over: Cell::new(false),
             held_up: Cell::new(false),
             reader: OnceCell::new(),
         }
@@ -180,14 +188,14 @@ impl Child {
 
     /// Begins its end.
     pub(super) fn ask_to_end(&self, reason: &Reason) {
-        if self.asked.set(reason.clone()).is_ok() {
+        if self.end_reason.set(reason.clone()).is_ok() {
             self.changed.notify_waiters();
         }
     }
 
     /// True if its end has begun.
     pub(super) fn is_ending(&self) -> bool {
-        self.asked.get().is_some()
+        self.end_reason.get().is_some()
     }
 
     /// Returns its receipt when it is over.
@@ -202,23 +210,23 @@ impl Child {
     }
 
     /// Notes that its output has ended.
-    pub(super) fn fell_silent(&self) {
-        self.silent.set(true);
+    pub(super) fn output_ended(&self) {
+        self.output_is_over.set(true);
         self.changed.notify_waiters();
     }
 
-    /// Watches a tree until it is over and all of its output was read. Calls `deaf` when the server closes its input,
-    /// because it then gets no more messages.
-    pub(super) async fn attend(
+    /// Watches a tree until it is over and all of its output was read. Calls `on_input_closed` when the server closes
+    /// its input, because it then gets no more messages.
+    pub(super) async fn watch_until_over(
         &self,
-        mut tree: Watched,
+        mut tree: WatchedTree,
         (server, counters): (&Server, &Counters),
-        deaf: impl Fn(),
+        on_input_closed: impl Fn(),
     ) -> Option<Receipt> {
         add(&counters.trees, 1);
         add(&counters.trees_started, 1);
-        let receipt = self.follow(&mut tree, deaf).await;
-        self.last_words().await;
+        let receipt = self.follow(&mut tree, on_input_closed).await;
+        self.read_remaining_output().await;
         counters.trees.set(counters.trees.get() - 1);
         server.tree_ended(tree.run(), receipt.as_ref());
         tree.reap(&self.tasks);
@@ -226,8 +234,8 @@ impl Child {
     }
 
     /// Waits until the rest of its output is read. The pipe ends when its last process has exited.
-    async fn last_words(&self) {
-        while timeout(limits::LAST_WORDS, self.wait_until(|| self.silent.get())).await.is_err() {
+    async fn read_remaining_output(&self) {
+        while timeout(limits::LAST_OUTPUT, self.wait_until(|| self.output_is_over.get())).await.is_err() {
             // The gateway cuts a client that does not read after a while. A client that reads gets everything.
             if self.held_up.get() {
                 continue;
@@ -246,14 +254,14 @@ impl Child {
         self.changed.notify_waiters();
     }
 
-    async fn follow(&self, watched: &mut Watched, deaf: impl Fn()) -> Option<Receipt> {
+    async fn follow(&self, watched: &mut WatchedTree, on_input_closed: impl Fn()) -> Option<Receipt> {
         let (mut told, mut heard, mut hurried) = (false, true, false);
         loop {
             tokio::select! {
                 () = self.wait_until(|| self.is_ending()), if !told => {
                     told = true;
                     // First the reason, then the input: closing the input also ends the server, for another reason.
-                    if let Some(reason) = self.asked.get() {
+                    if let Some(reason) = self.end_reason.get() {
                         watched.tree.end_because(reason);
                     }
                     self.input.close();
@@ -264,7 +272,7 @@ impl Child {
                 }
                 () = self.input.closed(), if heard && !told => {
                     heard = false;
-                    deaf();
+                    on_input_closed();
                 }
                 receipt = poll_fn(|cx| watched.poll_over(cx)) => return receipt,
             }

@@ -13,7 +13,7 @@ use memchr::memchr;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::super::respond::Answer;
-use super::log::Next;
+use super::log::NextMessage;
 use leash_model::limits;
 use leash_protocol::sse;
 use leash_upstream::body::{Body, BodyError, PIECE};
@@ -24,12 +24,12 @@ const COPIED: usize = 16 * 1024;
 /// The connection of a stream was cut; the stream itself continues.
 #[derive(Debug, thiserror::Error)]
 #[error("another connection reads the stream, or the client did not read it")]
-struct Cut;
+struct ConnectionCut;
 
 /// The source of a stream's messages.
 pub(super) trait Feed: Unpin + 'static {
     /// The next message.
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next>;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<NextMessage>;
     /// The id of an event with this number, if it has one.
     fn event_id(&self, number: u64) -> Option<String>;
     /// The same bytes, charged to the account until they are in a socket.
@@ -69,14 +69,14 @@ impl<F: Feed> HttpBody for Events<F> {
             return events.send(bytes);
         }
         match events.feed.poll_next(cx) {
-            Poll::Ready(Next::Message(number, message)) => {
+            Poll::Ready(NextMessage::Message(number, message)) => {
                 let id = events.feed.event_id(number);
                 encode(&mut events.ready, id.as_deref(), message, |message| events.feed.hold(message));
                 let first = events.ready.pop_front().unwrap_or_default();
                 events.send(first)
             }
-            Poll::Ready(Next::Cut) => Poll::Ready(Some(Err(Box::new(Cut)))),
-            Poll::Ready(Next::End | Next::Wait) => Poll::Ready(None),
+            Poll::Ready(NextMessage::Cut) => Poll::Ready(Some(Err(Box::new(ConnectionCut)))),
+            Poll::Ready(NextMessage::End | NextMessage::Wait) => Poll::Ready(None),
             Poll::Pending => {
                 ready!(events.keep_alive.poll_tick(cx));
                 events.send(Bytes::from_static(sse::KEEP_ALIVE))

@@ -21,10 +21,10 @@ const PIECES: usize = 16;
 
 /// The server closed its stdin, or leash did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Closed;
+pub(super) struct InputClosed;
 
 /// The writing end of a server's stdin.
-pub(super) struct Input {
+pub(super) struct ServerInput {
     pipe: RefCell<Option<Rc<Sender>>>,
     waiting: RefCell<VecDeque<Bytes>>,
     bytes: Cell<usize>,
@@ -35,9 +35,9 @@ pub(super) struct Input {
     tasks: TaskTracker,
 }
 
-impl Input {
-    pub(super) fn new(pipe: Sender, tasks: TaskTracker) -> Rc<Input> {
-        Rc::new(Input {
+impl ServerInput {
+    pub(super) fn new(pipe: Sender, tasks: TaskTracker) -> Rc<ServerInput> {
+        Rc::new(ServerInput {
             pipe: RefCell::new(Some(Rc::new(pipe))),
             waiting: RefCell::default(),
             bytes: Cell::default(),
@@ -49,21 +49,21 @@ impl Input {
     }
 
     /// Waits while too many bytes wait to be written.
-    pub(super) async fn room(&self) -> Result<(), Closed> {
+    pub(super) async fn room(&self) -> Result<(), InputClosed> {
         self.wait_until(|| self.bytes.get() < limits::UNWRITTEN).await
     }
 
-    /// Writes a line to the pipe, or queues it. Returns a ticket for [`Input::written`].
-    pub(super) fn give(self: &Rc<Self>, line: Bytes) -> Result<u64, Closed> {
-        let pipe = self.pipe.borrow().clone().ok_or(Closed)?;
-        let (line, ticket) = (one_line(line), self.given.get() + 1);
-        self.given.set(ticket);
+    /// Writes a line to the pipe, or queues it. Returns its number, for [`ServerInput::written`].
+    pub(super) fn give(self: &Rc<Self>, line: Bytes) -> Result<u64, InputClosed> {
+        let pipe = self.pipe.borrow().clone().ok_or(InputClosed)?;
+        let (line, number) = (one_line(line), self.given.get() + 1);
+        self.given.set(number);
         let begins = self.waiting.borrow().is_empty();
         let written = if begins { try_write(&pipe, &[IoSlice::new(&line), IoSlice::new(b"\n")]) } else { Ok(0) };
-        let written = written.inspect_err(|Closed| self.close())?;
+        let written = written.inspect_err(|InputClosed| self.close())?;
         if written == line.len() + 1 {
-            self.written.set(ticket);
-            return Ok(ticket);
+            self.written.set(number);
+            return Ok(number);
         }
         let mut waiting = self.waiting.borrow_mut();
         self.bytes.set(self.bytes.get() + line.len() + 1 - written);
@@ -73,12 +73,12 @@ impl Input {
             let input = Rc::clone(self);
             self.tasks.spawn_local(async move { input.write_waiting(&pipe).await });
         }
-        Ok(ticket)
+        Ok(number)
     }
 
-    /// Returns when the line with this ticket is in the pipe.
-    pub(super) async fn written(&self, ticket: u64) -> Result<(), Closed> {
-        self.wait_until(|| self.written.get() >= ticket).await
+    /// Returns when the line with this number is in the pipe.
+    pub(super) async fn written(&self, number: u64) -> Result<(), InputClosed> {
+        self.wait_until(|| self.written.get() >= number).await
     }
 
     /// Ends the server's input. Drops the lines that wait.
@@ -97,16 +97,16 @@ impl Input {
                 ready = pipe.writable() => ready.is_ok(),
                 () = self.closed() => return,
             };
-            let written = if ready { self.write_some(pipe) } else { Err(Closed) };
+            let written = if ready { self.write_some(pipe) } else { Err(InputClosed) };
             match written {
                 Ok(()) if self.waiting.borrow().is_empty() => return,
                 Ok(()) => {}
-                Err(Closed) => return self.close(),
+                Err(InputClosed) => return self.close(),
             }
         }
     }
 
-    fn write_some(&self, pipe: &Sender) -> Result<(), Closed> {
+    fn write_some(&self, pipe: &Sender) -> Result<(), InputClosed> {
         let mut waiting = self.waiting.borrow_mut();
         let pieces: Vec<_> = waiting.iter().take(PIECES).map(|piece| IoSlice::new(piece)).collect();
         let mut written = try_write(pipe, &pieces)?;
@@ -136,14 +136,14 @@ impl Input {
         let _ = self.wait_until(|| false).await;
     }
 
-    async fn wait_until(&self, fine: impl Fn() -> bool) -> Result<(), Closed> {
+    async fn wait_until(&self, fine: impl Fn() -> bool) -> Result<(), InputClosed> {
         loop {
             let changed = self.changed.notified();
             if fine() {
                 return Ok(());
             }
             if self.pipe.borrow().is_none() {
-                return Err(Closed);
+                return Err(InputClosed);
             }
             changed.await;
         }
@@ -151,13 +151,13 @@ impl Input {
 }
 
 /// Returns the number of bytes written, 0 if the pipe is full.
-fn try_write(pipe: &Sender, pieces: &[IoSlice<'_>]) -> Result<usize, Closed> {
+fn try_write(pipe: &Sender, pieces: &[IoSlice<'_>]) -> Result<usize, InputClosed> {
     loop {
         match pipe.try_write_vectored(pieces) {
             Ok(written) => return Ok(written),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return Err(Closed),
+            Err(_) => return Err(InputClosed),
         }
     }
 }

@@ -10,8 +10,8 @@ use std::task::Waker;
 
 use bytes::Bytes;
 
-use super::super::held::Queued;
-use super::sleeper::Sleeper;
+use super::super::response_memory::QueuedBytes;
+use super::waiting_task::WaitingTask;
 
 /// A stream's number within its session; POSTs count from 1.
 pub(super) type StreamId = u64;
@@ -21,8 +21,8 @@ pub(super) const GET: StreamId = 0;
 
 /// All streams of one session.
 #[derive(Debug)]
-pub(super) struct Log {
-    streams: BTreeMap<StreamId, Stream>,
+pub(super) struct StreamLog {
+    streams: BTreeMap<StreamId, LogStream>,
     /// The stream of every message that was delivered and is still kept, in the order of delivery.
     delivered: VecDeque<StreamId>,
     /// Bytes and number of all kept messages.
@@ -37,7 +37,7 @@ pub(super) struct Log {
 }
 
 #[derive(Debug, Default)]
-struct Stream {
+struct LogStream {
     messages: VecDeque<Bytes>,
     /// The number of the first message that is kept.
     first: u64,
@@ -46,20 +46,20 @@ struct Stream {
     /// The connection that reads; a later one has a higher number and takes the place of an earlier one.
     reader: u32,
     reading: bool,
-    sleeper: Sleeper,
+    waiting_task: WaitingTask,
     /// No more messages will come.
     done: bool,
     /// The client knows the id of one of its events, by which it can resume.
     named: bool,
     /// It has other messages besides answers.
     mixed: bool,
-    /// A message was delivered since [`Log::look`].
+    /// A message was delivered since [`StreamLog::start_observing`].
     moved: bool,
 }
 
 /// The result of reading a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextMessage {
     /// A message and its number.
     Message(u64, Bytes),
     /// No message yet.
@@ -70,22 +70,22 @@ pub(super) enum Next {
     Cut,
 }
 
-impl Log {
-    pub(super) fn new(room: usize) -> Log {
+impl StreamLog {
+    pub(super) fn new(room: usize) -> StreamLog {
         let (streams, delivered) = (BTreeMap::new(), VecDeque::new());
-        Log { streams, delivered, bytes: 0, messages: 0, unread: 0, room, lost: 0 }
+        StreamLog { streams, delivered, bytes: 0, messages: 0, unread: 0, room, lost: 0 }
     }
 
     /// Opens a new stream with a connection that reads it.
     pub(super) fn open(&mut self, id: StreamId) {
-        let stream = Stream { first: 1, next: 1, reading: true, ..Stream::default() };
+        let stream = LogStream { first: 1, next: 1, reading: true, ..LogStream::default() };
         self.streams.insert(id, stream);
     }
 
     /// Adds a message. Returns false if the stream was removed, because its reader left and cannot come back.
     pub(super) fn push(&mut self, id: StreamId, message: Bytes) -> bool {
         if id == GET && !self.streams.contains_key(&GET) {
-            self.streams.insert(GET, Stream { first: 1, next: 1, ..Stream::default() });
+            self.streams.insert(GET, LogStream { first: 1, next: 1, ..LogStream::default() });
         }
         let Some(stream) = self.streams.get_mut(&id) else { return false };
         self.bytes += message.len();
@@ -94,7 +94,7 @@ impl Log {
             self.unread += message.len();
         }
         stream.messages.push_back(message);
-        stream.sleeper.wake();
+        stream.waiting_task.wake();
         self.make_room();
         true
     }
@@ -103,7 +103,7 @@ impl Log {
     pub(super) fn finish(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.done = true;
-            stream.sleeper.wake();
+            stream.waiting_task.wake();
             self.forget_if_empty(id);
         }
     }
@@ -115,16 +115,16 @@ impl Log {
     }
 
     /// Returns the next message for a reader; without one, wakes the reader when there is one.
-    pub(super) fn next(&mut self, id: StreamId, reader: u32, waker: &Waker) -> Next {
+    pub(super) fn next(&mut self, id: StreamId, reader: u32, waker: &Waker) -> NextMessage {
         let Some(stream) = self.streams.get_mut(&id).filter(|stream| stream.is_read_by(reader)) else {
-            return Next::Cut;
+            return NextMessage::Cut;
         };
         let Some(message) = stream.messages.get(stream.unread_from()).cloned() else {
             if stream.done {
-                return Next::End;
+                return NextMessage::End;
             }
-            stream.sleeper.wait(waker);
-            return Next::Wait;
+            stream.waiting_task.wait(waker);
+            return NextMessage::Wait;
         };
         let number = stream.next;
         stream.next += 1;
@@ -132,14 +132,14 @@ impl Log {
         self.unread -= message.len();
         self.delivered.push_back(id);
         self.make_room();
-        Next::Message(number, message)
+        NextMessage::Message(number, message)
     }
 
     /// Notes that other messages than answers are on this stream: it cannot be taken whole.
     pub(super) fn mix(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.mixed = true;
-            stream.sleeper.wake();
+            stream.waiting_task.wake();
         }
     }
 
@@ -164,14 +164,14 @@ impl Log {
     /// Wakes the reader of a stream.
     pub(super) fn wake(&mut self, id: StreamId) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.sleeper.wake();
+            stream.waiting_task.wake();
         }
     }
 
     /// Wakes the reader of a stream when something happens to it.
     pub(super) fn wake_on_change(&mut self, id: StreamId, waker: &Waker) {
         if let Some(stream) = self.streams.get_mut(&id) {
-            stream.sleeper.wait(waker);
+            stream.waiting_task.wait(waker);
         }
     }
 
@@ -195,7 +195,7 @@ impl Log {
 
     /// Lets a new connection read the GET stream from where the last one stopped; returns the reader's number.
     pub(super) fn listen(&mut self) -> u32 {
-        let stream = self.streams.entry(GET).or_insert_with(|| Stream { first: 1, next: 1, ..Stream::default() });
+        let stream = self.streams.entry(GET).or_insert_with(|| LogStream { first: 1, next: 1, ..LogStream::default() });
         if stream.reading {
             self.unread -= stream.unread_bytes();
         }
@@ -245,7 +245,7 @@ impl Log {
         let Some(stream) = self.streams.get_mut(&id) else { return VecDeque::new() };
         self.unread -= stream.unread_bytes();
         (stream.reading, stream.reader) = (false, stream.reader + 1);
-        stream.sleeper.wake();
+        stream.waiting_task.wake();
         if stream.named || id == GET {
             self.forget_if_empty(id);
             return VecDeque::new();
@@ -258,8 +258,8 @@ impl Log {
     }
 
     /// The bytes that wait for connections, and the bytes beyond the room that wait on streams without one.
-    pub(super) fn queued(&self) -> Queued {
-        Queued { unread: self.unread, unclaimed: (self.bytes - self.unread).saturating_sub(self.room) }
+    pub(super) fn queued(&self) -> QueuedBytes {
+        QueuedBytes { unread: self.unread, unclaimed: (self.bytes - self.unread).saturating_sub(self.room) }
     }
 
     /// Notes that the connection that reads a stream took a message.
@@ -269,16 +269,16 @@ impl Log {
         }
     }
 
-    /// Starts an observation period for [`Log::cut_stalled`].
-    pub(super) fn look(&mut self) {
+    /// Starts an observation period for [`StreamLog::cut_stalled`].
+    pub(super) fn start_observing(&mut self) {
         self.streams.values_mut().for_each(|stream| stream.moved = false);
     }
 
-    /// Cuts the readers that had messages to read and took none since [`Log::look`]. Returns messages as [`Log::leave`]
-    /// does.
+    /// Cuts the readers that had messages to read and took none since [`StreamLog::start_observing`]. Returns messages
+    /// as [`StreamLog::leave`] does.
     #[must_use]
     pub(super) fn cut_stalled(&mut self) -> VecDeque<Bytes> {
-        let stalled = |stream: &Stream| stream.reading && !stream.moved && stream.unread_bytes() > 0;
+        let stalled = |stream: &LogStream| stream.reading && !stream.moved && stream.unread_bytes() > 0;
         let ids: Vec<_> = self.streams.iter().filter(|(_, stream)| stalled(stream)).map(|(id, _)| *id).collect();
         let orphans = ids.into_iter().flat_map(|id| self.detach(id)).collect();
         self.make_room();
@@ -323,14 +323,14 @@ impl Log {
 
     /// Removes a stream that is complete, has no reader, and has no messages left.
     fn forget_if_empty(&mut self, id: StreamId) {
-        let gone = |stream: &Stream| stream.done && !stream.reading && stream.messages.is_empty();
+        let gone = |stream: &LogStream| stream.done && !stream.reading && stream.messages.is_empty();
         if self.streams.get(&id).is_some_and(gone) {
             self.streams.remove(&id);
         }
     }
 }
 
-impl Stream {
+impl LogStream {
     fn is_read_by(&self, reader: u32) -> bool {
         self.reading && self.reader == reader
     }
@@ -348,7 +348,7 @@ impl Stream {
     fn attach(&mut self) -> usize {
         (self.reading, self.reader) = (true, self.reader + 1);
         // Wakes the previous reader, if there is one, so that it sees that it was replaced.
-        self.sleeper.wake();
+        self.waiting_task.wake();
         self.unread_bytes()
     }
 }

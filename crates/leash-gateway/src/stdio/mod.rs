@@ -20,8 +20,8 @@ mod open;
 mod output;
 mod post;
 mod reader;
-mod sleeper;
 mod switch;
+mod waiting_task;
 mod warm;
 mod window;
 
@@ -34,15 +34,15 @@ use crate::call::Call;
 use crate::state::backend::SharedTrees;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use crate::state::session::{self, Session};
+use crate::state::session::{self, ClientSession};
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::{Kind, Message};
+use leash_protocol::envelope::{EnvelopeKind, Message};
 use leash_protocol::era::{self, Era};
 use leash_protocol::headers;
 
 use bridge::Bridge;
 use modern::ModernTrees;
-use warm::Warm;
+use warm::WarmTree;
 pub(crate) use warm::{end_warm, expect_warm, has_warm, warm};
 
 /// Answers a request for a server that is a program.
@@ -73,7 +73,7 @@ async fn post(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result
     }
     match &message {
         Message::One(envelope)
-            if envelope.method.as_deref() == Some("initialize") && envelope.kind == Kind::Request =>
+            if envelope.method.as_deref() == Some("initialize") && envelope.kind == EnvelopeKind::Request =>
         {
             // This future is large and rarely needed: boxed, it does not enlarge the futures of all requests.
             Box::pin(open::answer(gateway, server, call, envelope)).await
@@ -100,7 +100,7 @@ async fn delete(server: &Rc<Server>, call: &Call) -> Result<Answer, Answer> {
 
 /// The session that a GET or DELETE is for. If it names no known session but a modern version, the answer is that of
 /// the modern era, which has no sessions: method not allowed.
-fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<Session>, Answer> {
+fn named_session(server: &Rc<Server>, call: &Call) -> Result<Rc<ClientSession>, Answer> {
     let found = headers::named_session(&call.headers).map(|token| session::find(server, token, call));
     match found {
         Some(Ok(session)) => Ok(session),
@@ -132,7 +132,7 @@ pub(crate) struct Trees {
     /// Trees for requests of the modern era, which has no sessions.
     modern: ModernTrees,
     /// A tree that waits for the first client of a job.
-    warm: Warm,
+    warm: WarmTree,
 }
 
 impl SharedTrees for Trees {

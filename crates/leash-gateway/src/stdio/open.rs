@@ -12,25 +12,25 @@ use super::super::respond::{self, Answer};
 use super::bridge::Bridge;
 use super::child;
 use super::events::Events;
-use super::reader::Reading;
-use super::switch::{First, Request};
+use super::reader::StreamBody;
+use super::switch::{NewRequest, PostAnswer};
 use super::{modern, post};
 use crate::call::Call;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
-use crate::state::session::Session;
+use crate::state::session::ClientSession;
 use leash_model::receipt::Reason;
 use leash_model::start_failure::StartFailure;
 use leash_protocol::envelope::{Envelope, IdKey};
 use leash_protocol::headers;
 
 /// A session whose id its client does not have yet. Dropped before the client gets the id, it ends the session.
-struct Opening {
-    session: Rc<Session>,
+struct UndeliveredSession {
+    session: Rc<ClientSession>,
     known: Cell<bool>,
 }
 
-impl Drop for Opening {
+impl Drop for UndeliveredSession {
     fn drop(&mut self) {
         if !self.known.get() {
             self.session.end(Reason::ClientLeft);
@@ -45,9 +45,9 @@ pub(super) async fn answer(
     call: &Call,
     envelope: &Envelope<'_>,
 ) -> Result<Answer, Answer> {
-    let Some(request) = Request::of(envelope) else { return Err(respond::session_missing()) };
-    let session = Session::open(gateway, server, call)?;
-    let opening = Opening { session: Rc::clone(&session), known: Cell::new(false) };
+    let Some(request) = NewRequest::of(envelope) else { return Err(respond::session_missing()) };
+    let session = ClientSession::open(gateway, server, call)?;
+    let opening = UndeliveredSession { session: Rc::clone(&session), known: Cell::new(false) };
     let in_flight = session.began();
     let bridge = match start(gateway, &session, request.key.clone()).await {
         Ok(bridge) => bridge,
@@ -61,10 +61,10 @@ pub(super) async fn answer(
     };
     // No deadline here: the session has its own, and when it ends it answers the request.
     let mut answer = match reader.first(false, true).await {
-        First::Whole(body) if session.is_live() => post::whole(&bridge, body),
+        PostAnswer::Whole(body) if session.is_live() => post::whole(&bridge, body),
         // The server refused, or leash answered in its place; either way no session was opened.
-        First::Whole(body) => return Ok(failed(&bridge, envelope, body)),
-        _ => Events::answer(Reading::new(reader, in_flight), None),
+        PostAnswer::Whole(body) => return Ok(failed(&bridge, envelope, body)),
+        _ => Events::answer(StreamBody::new(reader, in_flight), None),
     };
     if !session.identified().await {
         return Err(respond::no_session());
@@ -76,11 +76,11 @@ pub(super) async fn answer(
 }
 
 /// Starts the server. The start continues if the client disconnects meanwhile, so that the started tree is also ended.
-async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> Result<Rc<Bridge>, StartFailure> {
+async fn start(gateway: &Rc<Gateway>, session: &Rc<ClientSession>, opening: IdKey) -> Result<Rc<Bridge>, StartFailure> {
     let (done, started) = oneshot::channel();
     let (gateway, starting) = (Rc::clone(gateway), Rc::clone(session));
     // Both are taken before the task is spawned: the session may end before the task's first step.
-    let (seat, occupied) = (session.seat(), session.server.occupy());
+    let (slot, occupied) = (session.slot(), session.server.occupy());
     session.spawn(async move {
         let _occupied = occupied;
         let tree = match child::start(&gateway, &starting.server, &starting.id).await {
@@ -95,7 +95,7 @@ async fn start(gateway: &Rc<Gateway>, session: &Rc<Session>, opening: IdKey) -> 
             // The session ended before its tree was started. The tree keeps the seat until it is over.
             bridge.child.over().await;
         }
-        drop(seat);
+        drop(slot);
     });
     started.await.unwrap_or(Err(StartFailure::Ended))
 }

@@ -9,8 +9,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
-use super::super::held::Account;
 use super::super::metrics::{Counters, add};
+use super::super::response_memory::MemoryAccount;
 use crate::state::gateway::Gateway;
 use leash_model::clock::Moment;
 use leash_model::limits;
@@ -18,7 +18,7 @@ use leash_protocol::envelope::Message;
 use leash_protocol::frame::{Line, Lines};
 
 /// The receiver of a server's messages.
-pub(super) trait Sink {
+pub(super) trait MessageSink {
     /// Takes a message and the line that contains it.
     fn message(&self, line: Bytes, message: &Message<'_>);
     /// Notes a line that is not a message.
@@ -28,11 +28,11 @@ pub(super) trait Sink {
     /// Returns when the server need not wait.
     fn room(&self, begun: usize) -> impl Future<Output = ()>;
     /// The account that the memory of its messages is charged to.
-    fn account(&self) -> &Account;
+    fn account(&self) -> &MemoryAccount;
 }
 
 /// Reads a server's output to its end.
-pub(super) async fn read<S: Sink>(mut output: Receiver, sink: &S) {
+pub(super) async fn read<S: MessageSink>(mut output: Receiver, sink: &S) {
     let mut lines = Lines::new(limits::LINE);
     let mut long_line = None;
     loop {
@@ -74,7 +74,7 @@ async fn readable(output: &Receiver) -> io::Result<()> {
     poll_fn(|cx| output.poll_read_ready(cx)).await
 }
 
-fn take<S: Sink>(line: Line, sink: &S) {
+fn take<S: MessageSink>(line: Line, sink: &S) {
     match line {
         // An empty line is ignored.
         Line::Whole(line) if line.trim_ascii().is_empty() => {}

@@ -7,20 +7,20 @@ use hyper::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
 use super::super::respond::{self, Answer};
-use super::bridge::{Bridge, Refused};
+use super::bridge::{Bridge, NotSent};
 use super::events::Events;
-use super::output::Sink as _;
-use super::reader::Reading;
-use super::switch::{First, NotNow, Request};
+use super::output::MessageSink as _;
+use super::reader::StreamBody;
+use super::switch::{CannotBegin, NewRequest, PostAnswer};
 use crate::call::Call;
 use crate::keep_alive::answers_ping;
 use crate::state::gateway::Gateway;
-use crate::state::session::Session;
+use crate::state::session::ClientSession;
 use leash_protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
 use leash_protocol::{era, headers};
 
 /// The bridge to the server of an open session.
-pub(super) fn bridge(session: &Session) -> Result<Rc<Bridge>, Answer> {
+pub(super) fn bridge(session: &ClientSession) -> Result<Rc<Bridge>, Answer> {
     // Without one it is still opening, and no client has its id yet.
     session.holding_as().cloned().ok_or_else(respond::no_session)
 }
@@ -35,7 +35,7 @@ pub(super) fn check_version(headers: &HeaderMap, bridge: &Bridge) -> Result<(), 
 /// Answers a POST.
 pub(super) async fn answer(
     gateway: &Rc<Gateway>,
-    session: &Rc<Session>,
+    session: &Rc<ClientSession>,
     call: &Call,
     message: &Message<'_>,
 ) -> Result<Answer, Answer> {
@@ -43,7 +43,7 @@ pub(super) async fn answer(
     check_version(&call.headers, &bridge)?;
     // Any POST shows that the client is alive.
     let in_flight = session.began();
-    bridge.pings.heard();
+    bridge.pings.client_is_alive();
     for envelope in message.envelopes() {
         if envelope.method.as_deref() == Some("initialize") {
             return Err(respond::already_initialized(envelope.id));
@@ -52,11 +52,11 @@ pub(super) async fn answer(
     let (one, many);
     let (requests, batch) = match message {
         Message::One(envelope) => {
-            one = Request::of(envelope);
+            one = NewRequest::of(envelope);
             (one.as_slice(), false)
         }
         Message::Batch(envelopes) => {
-            many = envelopes.iter().filter_map(Request::of).collect::<Vec<_>>();
+            many = envelopes.iter().filter_map(NewRequest::of).collect::<Vec<_>>();
             (&*many, true)
         }
     };
@@ -72,20 +72,20 @@ pub(super) async fn answer(
     }
     let reader = match bridge.ask(requests, line) {
         Ok(reader) => reader,
-        Err(Refused::NotNow(NotNow::Duplicate(key))) => return Err(respond::duplicate_id(key.as_str())),
-        Err(Refused::NotNow(NotNow::TooMany)) => {
+        Err(NotSent::NotNow(CannotBegin::Duplicate(key))) => return Err(respond::duplicate_id(key.as_str())),
+        Err(NotSent::NotNow(CannotBegin::TooMany)) => {
             return Err(respond::unavailable("Service Unavailable: too many requests are in flight"));
         }
-        Err(Refused::Closed) => return Ok(server_gone(message)),
+        Err(NotSent::Closed) => return Ok(server_gone(message)),
     };
     if batch {
         note_cancelled(gateway, &bridge, message);
     }
     Ok(match reader.first(batch, false).await {
-        First::Whole(body) => whole(&bridge, body),
+        PostAnswer::Whole(body) => whole(&bridge, body),
         _ => {
             let first = reader.priming();
-            Events::answer(Reading::new(reader, in_flight), first)
+            Events::answer(StreamBody::new(reader, in_flight), first)
         }
     })
 }
@@ -97,7 +97,8 @@ fn note_cancelled(gateway: &Gateway, bridge: &Rc<Bridge>, message: &Message<'_>)
     }
 }
 
-/// The part of a body that goes to the server: without answers to the pings that leash itself sent.
+/// The part of a body that goes to the server: without answers to the pings that leash itself sent. `None` if nothing
+/// else is in it.
 fn without_pings(bridge: &Bridge, body: &Bytes, message: &Message<'_>) -> Option<Bytes> {
     if !message.envelopes().iter().any(answers_ping) {
         return Some(body.clone());
@@ -129,7 +130,7 @@ fn server_gone(message: &Message<'_>) -> Answer {
     let error =
         |envelope: &Envelope<'_>| error_body(envelope.id, codes::SERVER, "the server exited before it answered", None);
     let bodies: Vec<_> =
-        message.envelopes().iter().filter(|envelope| Request::of(envelope).is_some()).map(error).collect();
+        message.envelopes().iter().filter(|envelope| NewRequest::of(envelope).is_some()).map(error).collect();
     match (message, bodies.first()) {
         (Message::One(_), Some(only)) => respond::json(StatusCode::OK, only.clone()),
         _ => respond::json(StatusCode::OK, [b"[".as_slice(), &bodies.join(&b","[..]), b"]"].concat()),

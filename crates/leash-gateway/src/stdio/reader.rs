@@ -10,53 +10,53 @@ use tokio::time::Interval;
 
 use super::bridge::Bridge;
 use super::events::{Feed, pauses};
-use super::log::{GET, Next, StreamId};
-use super::output::Sink as _;
-use super::switch::First;
+use super::log::{GET, NextMessage, StreamId};
+use super::output::MessageSink as _;
+use super::switch::PostAnswer;
 use crate::state::session::InFlight;
 use leash_model::limits;
 
 /// A connection that reads a stream. When it is dropped, another connection can resume the stream.
-pub(super) struct Reader {
+pub(super) struct StreamReader {
     bridge: Rc<Bridge>,
     stream: StreamId,
     number: u32,
 }
 
-impl Reader {
+impl StreamReader {
     /// The first reader of a stream that has just begun.
-    pub(super) fn first_of(bridge: &Rc<Bridge>, stream: StreamId) -> Reader {
-        Reader { bridge: Rc::clone(bridge), stream, number: 0 }
+    pub(super) fn first_of(bridge: &Rc<Bridge>, stream: StreamId) -> StreamReader {
+        StreamReader { bridge: Rc::clone(bridge), stream, number: 0 }
     }
 
     /// A reader of the GET stream; `None` while another connection reads it.
-    pub(super) fn listen(bridge: &Rc<Bridge>) -> Option<Reader> {
+    pub(super) fn listen(bridge: &Rc<Bridge>) -> Option<StreamReader> {
         let mut switch = bridge.switch.borrow_mut();
         let free = !switch.log.is_read(GET);
-        free.then(|| Reader { bridge: Rc::clone(bridge), stream: GET, number: switch.log.listen() })
+        free.then(|| StreamReader { bridge: Rc::clone(bridge), stream: GET, number: switch.log.listen() })
     }
 
     /// A reader of a stream from the event after `seen`; the connection that read it before is cut.
-    pub(super) fn resume(bridge: &Rc<Bridge>, stream: StreamId, seen: u64) -> Option<Reader> {
+    pub(super) fn resume(bridge: &Rc<Bridge>, stream: StreamId, seen: u64) -> Option<StreamReader> {
         let number = bridge.switch.borrow_mut().log.resume(stream, seen)?;
-        Some(Reader { bridge: Rc::clone(bridge), stream, number })
+        Some(StreamReader { bridge: Rc::clone(bridge), stream, number })
     }
 
     /// Returns how its POST is answered: by one body or by a stream. With `patient` it waits for one body however late
     /// it is, unless another message comes first.
-    pub(super) async fn first(&self, batch: bool, patient: bool) -> First {
+    pub(super) async fn first(&self, batch: bool, patient: bool) -> PostAnswer {
         poll_fn(|cx| match self.bridge.switch.borrow_mut().first(self.stream, (batch, patient), cx.waker()) {
-            First::Wait => Poll::Pending,
+            PostAnswer::Wait => Poll::Pending,
             first => Poll::Ready(first),
         })
         .await
     }
 
     /// The next message.
-    pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Next> {
+    pub(super) fn poll_next(&self, cx: &mut Context<'_>) -> Poll<NextMessage> {
         let next = self.bridge.switch.borrow_mut().log.next(self.stream, self.number, cx.waker());
         match next {
-            Next::Wait => Poll::Pending,
+            NextMessage::Wait => Poll::Pending,
             next => {
                 self.bridge.drained();
                 Poll::Ready(next)
@@ -75,7 +75,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for StreamReader {
     fn drop(&mut self) {
         self.bridge.switch.borrow_mut().leave(self.stream, self.number);
         self.bridge.drained();
@@ -83,32 +83,32 @@ impl Drop for Reader {
 }
 
 /// A reader as the body of a response, with the values that live as long as the connection.
-pub(super) struct Reading {
-    reader: Reader,
+pub(super) struct StreamBody {
+    reader: StreamReader,
     /// The timer of the pings to the client.
     ping: Option<Interval>,
     _held: InFlight,
 }
 
-impl Reading {
-    pub(super) fn new(reader: Reader, held: InFlight) -> Reading {
-        Reading { reader, ping: None, _held: held }
+impl StreamBody {
+    pub(super) fn new(reader: StreamReader, held: InFlight) -> StreamBody {
+        StreamBody { reader, ping: None, _held: held }
     }
 
     /// Sends the client the protocol's own ping at this interval.
-    pub(super) fn pinging(mut self, every: Option<Duration>) -> Reading {
-        self.reader.bridge.pings.heard();
+    pub(super) fn pinging(mut self, every: Option<Duration>) -> StreamBody {
+        self.reader.bridge.pings.client_is_alive();
         self.ping = every.map(pauses);
         self
     }
 }
 
-impl Feed for Reading {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+impl Feed for StreamBody {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<NextMessage> {
         // The ping is queued on the stream like any other message, so the poll below finds it.
         while self.ping.as_mut().is_some_and(|ping| ping.poll_tick(cx).is_ready()) {
             if !self.reader.bridge.ping() {
-                return Poll::Ready(Next::End);
+                return Poll::Ready(NextMessage::End);
             }
         }
         self.reader.poll_next(cx)
@@ -123,7 +123,7 @@ impl Feed for Reading {
     }
 
     fn sent(&self, bytes: usize) {
-        let Reader { bridge, stream, .. } = &self.reader;
+        let StreamReader { bridge, stream, .. } = &self.reader;
         bridge.switch.borrow_mut().log.moved(*stream);
         bridge.sent(bytes);
     }

@@ -14,24 +14,24 @@ use std::task::Waker;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
-use super::log::{GET, Log, StreamId};
-use super::window::Turns;
+use super::log::{GET, StreamId, StreamLog};
+use super::window::TimerTurns;
 use leash_model::limits;
-use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, codes, error_body};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, codes, error_body};
 
 /// The requests in flight in a session, and the streams on which they are answered.
 #[derive(Debug)]
 pub(super) struct Switch {
-    pub(super) log: Log,
+    pub(super) log: StreamLog,
     /// Requests that were not answered yet.
-    requests: HashMap<IdKey, Asked>,
+    requests: HashMap<IdKey, RequestInFlight>,
     /// The streams of progress tokens.
     tokens: HashMap<IdKey, StreamId>,
     /// POSTs with unanswered requests, in the order in which they began.
-    posts: Vec<Post>,
+    posts: Vec<PostInFlight>,
     last: StreamId,
     /// The approximate memory of the requests in flight, in bytes.
-    flying: usize,
+    request_bytes: usize,
 }
 
 /// The approximate memory of a request in flight besides its id and its token.
@@ -39,7 +39,7 @@ const RECORD: usize = 128;
 
 /// A request in flight.
 #[derive(Debug)]
-struct Asked {
+struct RequestInFlight {
     stream: StreamId,
     token: Option<IdKey>,
     cancelled: bool,
@@ -47,34 +47,34 @@ struct Asked {
 
 /// A POST in flight.
 #[derive(Debug)]
-struct Post {
+struct PostInFlight {
     stream: StreamId,
     /// The number of its requests that are not answered yet.
     owed: usize,
-    turns: Turns,
+    turns: TimerTurns,
 }
 
 /// A request that begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct NewRequest {
     pub(super) key: IdKey,
     pub(super) token: Option<IdKey>,
 }
 
-impl Request {
+impl NewRequest {
     /// The request in an envelope; `None` if it is something else.
-    pub(super) fn of(envelope: &Envelope<'_>) -> Option<Request> {
-        if envelope.kind != Kind::Request {
+    pub(super) fn of(envelope: &Envelope<'_>) -> Option<NewRequest> {
+        if envelope.kind != EnvelopeKind::Request {
             return None;
         }
         let token = envelope.progress_token().and_then(IdKey::of);
-        Some(Request { key: envelope.key()?, token })
+        Some(NewRequest { key: envelope.key()?, token })
     }
 }
 
 /// The reason that a request cannot begin.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum NotNow {
+pub(super) enum CannotBegin {
     /// Its id is in flight already.
     Duplicate(IdKey),
     /// Too many requests are in flight.
@@ -92,7 +92,7 @@ pub(super) enum Routed {
 
 /// The form of the answer to a POST.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum PostAnswer {
     /// Not decided yet.
     Wait,
     /// By one body.
@@ -104,32 +104,32 @@ pub(super) enum First {
 impl Switch {
     pub(super) fn new(room: usize) -> Switch {
         let (requests, tokens, posts) = (HashMap::new(), HashMap::new(), Vec::new());
-        Switch { log: Log::new(room), requests, tokens, posts, last: GET, flying: 0 }
+        Switch { log: StreamLog::new(room), requests, tokens, posts, last: GET, request_bytes: 0 }
     }
 
     /// Begins a POST with these requests; its connection reads the new stream from the start.
-    pub(super) fn begin(&mut self, requests: &[Request]) -> Result<StreamId, NotNow> {
-        if self.flying > limits::UNANSWERED {
-            return Err(NotNow::TooMany);
+    pub(super) fn begin(&mut self, requests: &[NewRequest]) -> Result<StreamId, CannotBegin> {
+        if self.request_bytes > limits::UNANSWERED {
+            return Err(CannotBegin::TooMany);
         }
         // Only a batch can name an id twice.
         let mut seen = HashSet::new();
         for request in requests {
             let twice = requests.len() > 1 && !seen.insert(&request.key);
             if twice || self.requests.contains_key(&request.key) {
-                return Err(NotNow::Duplicate(request.key.clone()));
+                return Err(CannotBegin::Duplicate(request.key.clone()));
             }
         }
         self.last += 1;
         let stream = self.last;
-        for Request { key, token } in requests {
-            self.flying += size(key, token.as_ref());
+        for NewRequest { key, token } in requests {
+            self.request_bytes += size(key, token.as_ref());
             if let Some(token) = token {
                 self.tokens.insert(token.clone(), stream);
             }
-            self.requests.insert(key.clone(), Asked { stream, token: token.clone(), cancelled: false });
+            self.requests.insert(key.clone(), RequestInFlight { stream, token: token.clone(), cancelled: false });
         }
-        self.posts.push(Post { stream, owed: requests.len(), turns: Turns::default() });
+        self.posts.push(PostInFlight { stream, owed: requests.len(), turns: TimerTurns::default() });
         self.log.open(stream);
         Ok(stream)
     }
@@ -146,7 +146,7 @@ impl Switch {
     /// to keep until the client comes back. Returns false, and does nothing, in any other case.
     pub(super) fn refuse_to_keep(&mut self, message: &Message<'_>) -> bool {
         let Message::One(envelope) = message else { return false };
-        let key = envelope.key().filter(|_| envelope.kind == Kind::Response);
+        let key = envelope.key().filter(|_| envelope.kind == EnvelopeKind::Response);
         let asked = key.as_ref().and_then(|key| self.requests.get(key));
         let (Some(key), Some(asked)) = (&key, asked) else { return false };
         let refuses = !self.log.is_read(asked.stream);
@@ -165,7 +165,7 @@ impl Switch {
     }
 
     fn deliver_one(&mut self, line: Bytes, envelope: &Envelope<'_>) -> Routed {
-        if envelope.kind == Kind::Response
+        if envelope.kind == EnvelopeKind::Response
             && let Some(key) = envelope.key()
         {
             return self.answer(&key, line);
@@ -176,8 +176,11 @@ impl Switch {
 
     /// Delivers a batch: as it is if all of it is for one stream, otherwise message by message.
     fn deliver_batch(&mut self, line: Bytes, envelopes: &[Envelope<'_>]) -> Routed {
-        let keys: Vec<_> =
-            envelopes.iter().filter(|envelope| envelope.kind == Kind::Response).filter_map(Envelope::key).collect();
+        let keys: Vec<_> = envelopes
+            .iter()
+            .filter(|envelope| envelope.kind == EnvelopeKind::Response)
+            .filter_map(Envelope::key)
+            .collect();
         let streams: Vec<_> = keys.iter().filter_map(|key| self.requests.get(key)).map(|asked| asked.stream).collect();
         match streams.first() {
             Some(first) if streams.len() == envelopes.len() && streams.iter().all(|stream| stream == first) => {
@@ -211,10 +214,10 @@ impl Switch {
     }
 
     /// Removes an answered request; the last one of a POST finishes its stream.
-    fn answered(&mut self, key: &IdKey) -> Option<Asked> {
+    fn answered(&mut self, key: &IdKey) -> Option<RequestInFlight> {
         // The size was counted with the id as the client wrote it, so it is subtracted with that one.
         let (key, asked) = self.requests.remove_entry(key)?;
-        self.flying -= size(&key, asked.token.as_ref());
+        self.request_bytes -= size(&key, asked.token.as_ref());
         if let Some(token) = &asked.token
             && self.tokens.get(token) == Some(&asked.stream)
         {
@@ -232,13 +235,13 @@ impl Switch {
 
     /// The stream for a message that is not an answer.
     fn stream_of(&self, envelope: &Envelope<'_>) -> StreamId {
-        if envelope.kind == Kind::Notification
+        if envelope.kind == EnvelopeKind::Notification
             && let Some(stream) =
                 envelope.progress_token().and_then(IdKey::of).and_then(|token| self.tokens.get(&token))
         {
             return *stream;
         }
-        let reachable = |post: &&Post| self.log.is_reachable(post.stream);
+        let reachable = |post: &&PostInFlight| self.log.is_reachable(post.stream);
         let mut waiting = self.posts.iter().rev().filter(reachable);
         match (waiting.next(), waiting.next()) {
             (None, _) => GET,
@@ -258,16 +261,16 @@ impl Switch {
 
     /// Returns how a POST is answered; if that is not decided yet, its connection is woken on a change. With `patient`,
     /// a late answer is still sent as one body.
-    pub(super) fn first(&mut self, stream: StreamId, (batch, patient): (bool, bool), waker: &Waker) -> First {
+    pub(super) fn first(&mut self, stream: StreamId, (batch, patient): (bool, bool), waker: &Waker) -> PostAnswer {
         let late = || self.post(stream).is_some_and(|at| self.posts[at].turns.is_late());
         if self.log.is_mixed(stream) || (!patient && late()) {
-            return First::Stream;
+            return PostAnswer::Stream;
         }
         match self.log.take(stream) {
-            Some(messages) => First::Whole(joined(messages, batch)),
+            Some(messages) => PostAnswer::Whole(joined(messages, batch)),
             None => {
                 self.log.wake_on_change(stream, waker);
-                First::Wait
+                PostAnswer::Wait
             }
         }
     }
@@ -304,7 +307,7 @@ impl Switch {
     fn adopt(&mut self, orphans: impl IntoIterator<Item = Bytes>) {
         for line in orphans {
             match Message::read(&line) {
-                Ok(Message::One(envelope)) if envelope.kind != Kind::Response => {
+                Ok(Message::One(envelope)) if envelope.kind != EnvelopeKind::Response => {
                     self.deliver_one(line.clone(), &envelope);
                 }
                 // An answer belongs to the lost connection alone.

@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::sync::Notify;
 
-use super::child::{self, Child, Started};
+use super::child::{self, ServerProcess, StartedTree};
 use super::shared_trees;
 use crate::state::gateway::Gateway;
 use crate::state::server::{Occupied, Server};
@@ -19,22 +19,22 @@ use leash_model::start_failure::StartFailure;
 
 /// Holds the tree that was started in advance.
 #[derive(Default)]
-pub(crate) struct Warm {
-    waiting: RefCell<Option<Waiting>>,
+pub(crate) struct WarmTree {
+    waiting: RefCell<Option<WaitingTree>>,
     /// True while it is being started.
     expected: Cell<bool>,
     /// Notified when the tree is taken out.
     taken: Notify,
 }
 
-struct Waiting {
-    started: Started,
+struct WaitingTree {
+    started: StartedTree,
     _occupied: Occupied,
 }
 
-impl Warm {
+impl WarmTree {
     /// Takes the tree, if there is one and it still runs.
-    pub(super) fn take(&self) -> Option<Started> {
+    pub(super) fn take(&self) -> Option<StartedTree> {
         let waiting = self.waiting.borrow_mut().take()?;
         self.taken.notify_waiters();
         Some(waiting.started)
@@ -62,7 +62,7 @@ pub(crate) async fn warm(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(
         end(gateway, server, started, &reason).await;
         return Err(StartFailure::Ended);
     }
-    *shared_trees(server).warm.waiting.borrow_mut() = Some(Waiting { started, _occupied: occupied });
+    *shared_trees(server).warm.waiting.borrow_mut() = Some(WaitingTree { started, _occupied: occupied });
     gateway.tasks.spawn_local(watch(Rc::clone(gateway), Rc::clone(server)));
     Ok(())
 }
@@ -92,7 +92,7 @@ pub(crate) fn end_warm(gateway: &Rc<Gateway>, server: &Rc<Server>) {
     let warm = &shared_trees(server).warm;
     let (Some(waiting), Some(reason)) = (warm.waiting.borrow_mut().take(), server.stop.reason()) else { return };
     warm.taken.notify_waiters();
-    let Waiting { started, _occupied: occupied } = waiting;
+    let WaitingTree { started, _occupied: occupied } = waiting;
     let (gateway, server) = (Rc::clone(gateway), Rc::clone(server));
     gateway.clone().tasks.spawn_local(async move {
         end(&gateway, &server, started, &reason).await;
@@ -101,17 +101,17 @@ pub(crate) fn end_warm(gateway: &Rc<Gateway>, server: &Rc<Server>) {
 }
 
 /// Ends a tree that has no client.
-async fn end(gateway: &Rc<Gateway>, server: &Server, started: Started, reason: &Reason) {
-    let Started { tree, input, output } = started;
-    let child = Rc::new(Child::new(input, gateway.tasks.clone(), server.stop.signal()));
+async fn end(gateway: &Rc<Gateway>, server: &Server, started: StartedTree, reason: &Reason) {
+    let StartedTree { tree, input, output } = started;
+    let child = Rc::new(ServerProcess::new(input, gateway.tasks.clone(), server.stop.signal()));
     child.ask_to_end(reason);
     let reading = Rc::clone(&child);
     let reader = gateway.tasks.spawn_local(async move {
         drain(output).await;
-        reading.fell_silent();
+        reading.output_ended();
     });
     let _ = child.reader.set(reader.abort_handle());
-    let receipt = child.attend(tree, (server, &gateway.metrics.of(&server.bucket)), || ()).await;
+    let receipt = child.watch_until_over(tree, (server, &gateway.metrics.of(&server.bucket)), || ()).await;
     child.is_over(receipt);
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until};
 
-use super::child::Child;
+use super::child::ServerProcess;
 
 /// The state of the shared timer.
 #[derive(Debug, Default)]
@@ -19,28 +19,28 @@ pub(super) struct Window {
 
 /// The number of times that the timer has fired for a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Turns(u8);
+pub(super) struct TimerTurns(u8);
 
-impl Turns {
-    const LATE: Turns = Turns(2);
+impl TimerTurns {
+    const LATE: TimerTurns = TimerTurns(2);
 
     /// Counts a firing of the timer; returns true if that made the request late.
     pub(super) fn next(&mut self) -> bool {
         let late = self.is_late();
-        self.0 = (self.0 + 1).min(Turns::LATE.0);
+        self.0 = (self.0 + 1).min(TimerTurns::LATE.0);
         !late && self.is_late()
     }
 
     /// True if the window has passed.
     pub(super) fn is_late(self) -> bool {
-        self == Turns::LATE
+        self == TimerTurns::LATE
     }
 }
 
 /// A pipe with waiting requests.
-pub(super) trait Waiting: 'static {
+pub(super) trait WindowedPipe: 'static {
     fn window(&self) -> &Window;
-    fn child(&self) -> &Child;
+    fn child(&self) -> &ServerProcess;
     /// The length of a window.
     fn length(&self) -> Duration;
     /// Counts a firing of the timer for all requests; returns true if one of them is not late.
@@ -48,7 +48,7 @@ pub(super) trait Waiting: 'static {
 }
 
 /// Starts the timer, if it does not run, because a request begins to wait.
-pub(super) fn watch<W: Waiting>(waiting: &Rc<W>) {
+pub(super) fn watch<W: WindowedPipe>(waiting: &Rc<W>) {
     if waiting.window().running.replace(true) {
         return;
     }

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-const TERMS: Terms = Terms {
+const TERMS: SessionTimes = SessionTimes {
     idle: Some(Duration::from_secs(100)),
     max_age: Some(Duration::from_secs(10_000)),
     linger: Duration::from_secs(5),
@@ -21,7 +21,7 @@ fn client_gone(pid: i32) -> Reason {
 
 /// Applies events at given seconds, and checks the time and reason of the session's end.
 fn check(events: &[(u64, Event)], expected: Option<(u64, Reason)>) {
-    let mut life = Life::begin(at(0));
+    let mut life = SessionLife::begin(at(0));
     for (second, event) in events {
         assert_eq!(life.apply(event.clone(), at(*second), &TERMS), Effect::Nothing, "{event:?} at {second}");
     }
@@ -53,7 +53,7 @@ fn unused_session_ends_after_its_idle_time() {
 fn resumed_session_keeps_its_age_and_starts_its_idle_time() {
     use Event::*;
     let check = |born: u64, events: &[Event], expected: (u64, Reason)| {
-        let mut life = Life::resume(at(born), at(9000));
+        let mut life = SessionLife::resume(at(born), at(9000));
         for event in events {
             assert_eq!(life.apply(event.clone(), at(9000), &TERMS), Effect::Nothing, "{event:?}");
         }
@@ -63,7 +63,7 @@ fn resumed_session_keeps_its_age_and_starts_its_idle_time() {
     check(0, &[Held, OwnerFound], (10_000, Reason::MaxAge));
     check(0, &[Held, OwnerFound, OwnerGone(7)], (9005, client_gone(7)));
     check(0, &[Held, OwnerUnknown, OwnerFound, OwnerGone(7)], (9100, Reason::Idle));
-    let mut old = Life::resume(at(0), at(10_000));
+    let mut old = SessionLife::resume(at(0), at(10_000));
     assert_eq!(old.apply(Held, at(10_000), &TERMS), Effect::End(Reason::MaxAge));
 }
 
@@ -88,7 +88,7 @@ fn session_lives_until_its_last_client_process_ends() {
 
 #[test]
 fn client_death_during_opening_ends_the_session_after_the_answer() {
-    let mut life = Life::begin(at(0));
+    let mut life = SessionLife::begin(at(0));
     life.apply(Event::OwnerFound, at(0), &TERMS);
     life.apply(Event::OwnerGone(7), at(1), &TERMS);
     // Still opening: the answer must be read, or the upstream session that it opens would be lost.
@@ -99,7 +99,7 @@ fn client_death_during_opening_ends_the_session_after_the_answer() {
 
 #[test]
 fn session_ends_once_for_the_first_reason() {
-    let mut life = Life::begin(at(0));
+    let mut life = SessionLife::begin(at(0));
     life.apply(Event::Opened, at(1), &TERMS);
     assert_eq!(life.apply(Event::End(Reason::ClientDeleted), at(2), &TERMS), Effect::End(Reason::ClientDeleted));
     assert_eq!(life.apply(Event::End(Reason::Shutdown), at(3), &TERMS), Effect::Nothing);
@@ -110,7 +110,7 @@ fn session_ends_once_for_the_first_reason() {
 
 #[test]
 fn holding_that_comes_after_the_end_is_released() {
-    let mut life = Life::begin(at(0));
+    let mut life = SessionLife::begin(at(0));
     assert_eq!(life.apply(Event::End(Reason::Shutdown), at(1), &TERMS), Effect::End(Reason::Shutdown));
     assert_eq!(life.apply(Event::Held, at(2), &TERMS), Effect::Release(Reason::Shutdown));
     assert_eq!(life.apply(Event::Opened, at(2), &TERMS), Effect::Nothing);
@@ -140,9 +140,9 @@ proptest! {
     /// Everything that was ever held is released exactly once, if time goes on after the last event.
     #[test]
     fn everything_held_is_released_once(history in prop::collection::vec((event(), 0..200u64), 0..40)) {
-        let mut life = Life::begin(at(0));
+        let mut life = SessionLife::begin(at(0));
         let (mut now, mut held) = (0, 0i32);
-        let mut perform = |life: &mut Life, event: Event, now: u64| {
+        let mut perform = |life: &mut SessionLife, event: Event, now: u64| {
             held += i32::from(event == Event::Held);
             match life.apply(event, at(now), &TERMS) {
                 Effect::Nothing => {}
@@ -170,7 +170,7 @@ proptest! {
     /// left to read its response.
     #[test]
     fn request_in_flight_is_not_cut_off_as_idle(history in prop::collection::vec((event(), 0..500u64), 0..40)) {
-        let mut life = Life::begin(at(0));
+        let mut life = SessionLife::begin(at(0));
         let mut now = 0;
         for (event, pause) in history {
             now += pause;

@@ -31,7 +31,7 @@ impl Sheep {
             .unwrap();
         let mut ready = [0; 6];
         child.stdout.as_mut().unwrap().read_exact(&mut ready).unwrap();
-        let id = Held::open(&Proc::own().unwrap(), child.id() as i32).unwrap().id;
+        let id = HeldProcess::open(&Proc::own().unwrap(), child.id() as i32).unwrap().id;
         let mut sheep = Sheep { child, id, flock: Vec::new() };
         sheep.flock = sheep.tree();
         sheep
@@ -43,7 +43,7 @@ impl Sheep {
 
     fn tree(&self) -> Vec<Identity> {
         let proc = Proc::own().unwrap();
-        let below = proc.descendants(self.id.pid).found.into_iter().filter_map(|pid| Held::open(&proc, pid));
+        let below = proc.descendants(self.id.pid).found.into_iter().filter_map(|pid| HeldProcess::open(&proc, pid));
         std::iter::once(self.id).chain(below.map(|held| held.id)).collect()
     }
 }
@@ -51,7 +51,7 @@ impl Sheep {
 impl Drop for Sheep {
     fn drop(&mut self) {
         for member in &self.flock {
-            if let Some(held) = Held::open_same(&Proc::own().unwrap(), *member) {
+            if let Some(held) = HeldProcess::open_same(&Proc::own().unwrap(), *member) {
                 let _ = held.signal(Signal::KILL);
             }
         }
@@ -61,12 +61,12 @@ impl Drop for Sheep {
 
 fn finding(root: Identity, tree: Vec<Identity>, verdict: Verdict) -> Finding {
     Finding {
-        role: Role::Server,
+        role: TreeRole::Server,
         root,
         tree,
         client: Some("Test".to_owned()),
         server: Some("sheep".to_owned()),
-        is: Evidence::Package { package: "sheep".to_owned() },
+        identified_by: Evidence::Package { package: "sheep".to_owned() },
         verdict,
         evidence: Vec::new(),
         leashed: None,
@@ -75,12 +75,12 @@ fn finding(root: Identity, tree: Vec<Identity>, verdict: Verdict) -> Finding {
     }
 }
 
-fn terms() -> ReapTerms {
-    ReapTerms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_secs(10) }
+fn settings() -> ReapSettings {
+    ReapSettings { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_secs(10) }
 }
 
-fn run(root: Identity, terms: &ReapTerms, mut look: impl FnMut() -> Vec<Finding>) -> ReapOutcome {
-    end(&Proc::own().unwrap(), root, terms, &mut look)
+fn run(root: Identity, settings: &ReapSettings, mut rescan: impl FnMut() -> Vec<Finding>) -> ReapOutcome {
+    end(&Proc::own().unwrap(), root, settings, &mut rescan)
 }
 
 fn ended(outcome: ReapOutcome) -> Receipt {
@@ -101,7 +101,7 @@ fn spared(outcome: ReapOutcome) -> Spared {
 fn only_the_proved_tree_is_ended() {
     let (sheep, bystander) = (Sheep::start(""), Sheep::start(""));
     let tree = sheep.tree();
-    let receipt = ended(run(sheep.id, &terms(), || {
+    let receipt = ended(run(sheep.id, &settings(), || {
         vec![
             finding(bystander.id, bystander.tree(), Verdict::Live),
             finding(sheep.id, sheep.tree(), Verdict::OrphanProved),
@@ -117,7 +117,7 @@ fn only_the_proved_tree_is_ended() {
 #[test]
 fn a_process_that_ignores_sigterm_is_killed() {
     let sheep = Sheep::start("trap '' TERM");
-    let quick = ReapTerms { grace: Duration::ZERO, ..terms() };
+    let quick = ReapSettings { grace: Duration::ZERO, ..settings() };
     let receipt = ended(run(sheep.id, &quick, || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
     assert!(receipt.nothing_left() && !sheep.lives());
     assert_eq!(receipt.trees().next().unwrap().how, How::Kill);
@@ -127,10 +127,10 @@ fn a_process_that_ignores_sigterm_is_killed() {
 fn a_second_scan_that_disagrees_spares_the_tree() {
     let sheep = Sheep::start("");
     for verdict in [Verdict::Live, Verdict::Unknown, Verdict::OrphanLikely, Verdict::StaleHost] {
-        let outcome = run(sheep.id, &terms(), || vec![finding(sheep.id, sheep.tree(), verdict)]);
+        let outcome = run(sheep.id, &settings(), || vec![finding(sheep.id, sheep.tree(), verdict)]);
         assert_eq!(spared(outcome), Spared::Changed { verdict: Some(verdict) });
     }
-    assert_eq!(spared(run(sheep.id, &terms(), Vec::new)), Spared::Changed { verdict: None });
+    assert_eq!(spared(run(sheep.id, &settings(), Vec::new)), Spared::Changed { verdict: None });
     assert!(sheep.lives());
 }
 
@@ -139,7 +139,7 @@ fn a_second_scan_that_disagrees_spares_the_tree() {
 fn every_scan_must_agree() {
     let sheep = Sheep::start("");
     let mut looks = 0;
-    let outcome = run(sheep.id, &terms(), || {
+    let outcome = run(sheep.id, &settings(), || {
         looks += 1;
         let verdict = if looks == 1 { Verdict::OrphanProved } else { Verdict::Live };
         vec![finding(sheep.id, sheep.tree(), verdict)]
@@ -153,7 +153,7 @@ fn every_scan_must_agree() {
 fn a_process_with_a_reused_pid_is_not_signalled() {
     let sheep = Sheep::start("");
     let before = Identity { start: sheep.id.start.wrapping_sub(1), inode: None, ..sheep.id };
-    let outcome = run(before, &terms(), || vec![finding(before, vec![before], Verdict::OrphanProved)]);
+    let outcome = run(before, &settings(), || vec![finding(before, vec![before], Verdict::OrphanProved)]);
     assert_eq!(spared(outcome), Spared::Gone);
     assert!(sheep.lives());
 }
@@ -161,10 +161,10 @@ fn a_process_with_a_reused_pid_is_not_signalled() {
 /// A member whose PID was reused between the scans is not signalled.
 #[test]
 fn a_member_with_a_reused_pid_is_not_signalled() {
-    let (sheep, stranger) = (Sheep::start(""), Sheep::start(""));
-    let stale = Identity { start: stranger.id.start.wrapping_sub(1), inode: None, ..stranger.id };
+    let (sheep, other) = (Sheep::start(""), Sheep::start(""));
+    let stale = Identity { start: other.id.start.wrapping_sub(1), inode: None, ..other.id };
     let mut looks = 0;
-    let outcome = run(sheep.id, &terms(), || {
+    let outcome = run(sheep.id, &settings(), || {
         looks += 1;
         let mut tree = sheep.tree();
         if looks < 3 {
@@ -173,20 +173,20 @@ fn a_member_with_a_reused_pid_is_not_signalled() {
         vec![finding(sheep.id, tree, Verdict::OrphanProved)]
     });
     assert!(ended(outcome).nothing_left());
-    assert!(!sheep.lives() && stranger.lives());
+    assert!(!sheep.lives() && other.lives());
 }
 
 #[test]
 fn a_tree_that_keeps_growing_is_left_alone() {
     let sheep = Sheep::start("");
-    let others: Vec<Sheep> = (0..LOOKS).map(|_| Sheep::start("")).collect();
+    let others: Vec<Sheep> = (0..SCANS).map(|_| Sheep::start("")).collect();
     let mut looks = 0;
-    let outcome = run(sheep.id, &terms(), || {
+    let outcome = run(sheep.id, &settings(), || {
         looks += 1;
         let tree = std::iter::once(sheep.id).chain(others.iter().take(looks).map(|other| other.id));
         vec![finding(sheep.id, tree.collect(), Verdict::OrphanProved)]
     });
-    assert_eq!(spared(outcome), Spared::Restless);
+    assert_eq!(spared(outcome), Spared::KeepsGrowing);
     assert!(sheep.lives() && others.iter().all(Sheep::lives));
 }
 
@@ -196,7 +196,7 @@ fn a_process_that_has_exited_is_not_scanned() {
     sheep.child.kill().unwrap();
     sheep.child.wait().unwrap();
     assert_eq!(
-        spared(run(sheep.id, &terms(), || unreachable!("the process has exited before the scan"))),
+        spared(run(sheep.id, &settings(), || unreachable!("the process has exited before the scan"))),
         Spared::Gone
     );
 }
@@ -204,8 +204,8 @@ fn a_process_that_has_exited_is_not_scanned() {
 #[test]
 fn a_stopped_process_receives_sigterm() {
     let sheep = Sheep::start("");
-    Held::open_same(&Proc::own().unwrap(), sheep.id).unwrap().signal(Signal::STOP).unwrap();
-    let receipt = ended(run(sheep.id, &terms(), || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
+    HeldProcess::open_same(&Proc::own().unwrap(), sheep.id).unwrap().signal(Signal::STOP).unwrap();
+    let receipt = ended(run(sheep.id, &settings(), || vec![finding(sheep.id, sheep.tree(), Verdict::OrphanProved)]));
     assert!(receipt.nothing_left());
     assert_eq!(receipt.trees().next().unwrap().how, How::Term);
 }
@@ -214,7 +214,7 @@ fn a_stopped_process_receives_sigterm() {
 fn a_tree_that_contains_leash_is_not_ended() {
     let sheep = Sheep::start("");
     let me = identity::current(&Proc::own().unwrap()).unwrap();
-    let outcome = run(sheep.id, &terms(), || vec![finding(sheep.id, vec![sheep.id, me], Verdict::OrphanProved)]);
-    assert_eq!(spared(outcome), Spared::Ourselves);
+    let outcome = run(sheep.id, &settings(), || vec![finding(sheep.id, vec![sheep.id, me], Verdict::OrphanProved)]);
+    assert_eq!(spared(outcome), Spared::ContainsCaller);
     assert!(sheep.lives());
 }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::judge::verdict::{Finding, Verdict};
-use crate::judge::{Policy, SETTLE};
+use crate::judge::{JudgePolicy, SETTLE};
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_tree::platform::{linux, mappings};
@@ -14,25 +14,25 @@ use leash_tree::platform::{linux, mappings};
 pub const MIN_AGE: Duration = Duration::from_secs(60);
 
 /// The number of scans that must agree.
-pub const LOOKS: u32 = 2;
+pub const SCANS: u32 = 2;
 
 /// The time between scans when nothing happens.
 pub const INTERVAL: Duration = Duration::from_secs(60);
 
 /// The limits of `watch`.
 #[derive(Clone, Copy, Debug)]
-pub struct WatchTerms {
+pub struct WatchSettings {
     /// See [`SETTLE`].
     pub settle: Duration,
     /// See [`MIN_AGE`].
     pub min_age: Duration,
-    /// See [`LOOKS`].
-    pub looks: u32,
+    /// See [`SCANS`].
+    pub scans: u32,
 }
 
-impl Default for WatchTerms {
-    fn default() -> WatchTerms {
-        WatchTerms { settle: SETTLE, min_age: MIN_AGE, looks: LOOKS }
+impl Default for WatchSettings {
+    fn default() -> WatchSettings {
+        WatchSettings { settle: SETTLE, min_age: MIN_AGE, scans: SCANS }
     }
 }
 
@@ -53,14 +53,14 @@ pub struct WatchMemory {
 
 impl WatchMemory {
     /// The policy for the next scan.
-    pub fn policy(&self, terms: &WatchTerms, now: Moment) -> Policy {
+    pub fn policy(&self, settings: &WatchSettings, now: Moment) -> JudgePolicy {
         let gone = |(id, sighting): (&(i32, u64), &Sighting)| (*id, now.since(sighting.gone_since));
-        Policy { settle: terms.settle, gone_for: self.seen.iter().map(gone).collect() }
+        JudgePolicy { settle: settings.settle, gone_for: self.seen.iter().map(gone).collect() }
     }
 
     /// Records a scan and returns the servers that may be ended: proved by enough scans in a row, and old enough. A
     /// server that is not among the findings, or whose other ends are open again, is forgotten.
-    pub fn note(&mut self, findings: &[Finding], terms: &WatchTerms, now: Moment) -> Vec<Identity> {
+    pub fn note(&mut self, findings: &[Finding], settings: &WatchSettings, now: Moment) -> Vec<Identity> {
         let mut seen = HashMap::new();
         let mut due = Vec::new();
         for finding in findings.iter().filter(|finding| finding.ends_gone) {
@@ -71,7 +71,7 @@ impl WatchMemory {
                 Verdict::Live | Verdict::Unknown | Verdict::StaleHost | Verdict::OrphanLikely => 0,
             };
             seen.insert(key, Sighting { gone_since: before.map_or(now, |before| before.gone_since), proved });
-            if proved >= terms.looks && finding.age >= terms.min_age {
+            if proved >= settings.scans && finding.age >= settings.min_age {
                 due.push(finding.root);
             }
         }
@@ -80,15 +80,15 @@ impl WatchMemory {
     }
 
     /// The time of the next scan: soon while a server waits to be proved, otherwise after the interval.
-    pub fn next_look(&self, terms: &WatchTerms, interval: Duration, now: Moment) -> Moment {
+    pub fn next_scan(&self, settings: &WatchSettings, interval: Duration, now: Moment) -> Moment {
         let waiting = !self.seen.is_empty();
-        let soon = (terms.settle / 2).max(Duration::from_millis(100));
+        let soon = (settings.settle / 2).max(Duration::from_millis(100));
         now + if waiting { soon.min(interval) } else { interval }
     }
 }
 
 /// Releases memory that the last scan used, before a longer pause; the next scan allocates it again.
-pub fn rest() {
+pub fn release_memory() {
     linux::give_back_memory();
     mappings::give_back_program();
 }

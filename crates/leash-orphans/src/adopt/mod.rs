@@ -1,16 +1,16 @@
 //! Puts leash in front of the servers in other programs' configurations, and undoes that.
 //!
 //! [`plan`] is pure: it computes the new text of a file, and lists the servers that stay unchanged with the reason.
-//! [`shelf::Shelf`] saves the old text before the file is changed; [`file::replace`] changes it atomically;
+//! [`backups::BackupStore`] saves the old text before the file is changed; [`file::replace`] changes it atomically;
 //! [`release`] undoes it. Texts are spliced at the positions that the parser found, so that comments, order and layout
 //! stay as they are.
 
+pub mod backups;
 pub mod diff;
 pub mod file;
 mod name;
 pub mod release;
 pub mod rewrite;
-pub mod shelf;
 #[cfg(test)]
 mod tests;
 pub mod upstream;
@@ -25,7 +25,7 @@ use crate::clients::{Client, ConfigFile, ServerLaunch};
 
 /// The user's request.
 #[derive(Clone, Debug)]
-pub struct Wish<'a> {
+pub struct AdoptRequest<'a> {
     /// The word with which clients start leash: a name on their PATH, or a path.
     pub program: &'a str,
     /// The names of the servers to adopt; empty means all.
@@ -40,16 +40,16 @@ pub struct AdoptPlan {
     /// Its new text.
     pub after: String,
     /// The changes, in the order of the text.
-    pub splices: Vec<Splice>,
+    pub splices: Vec<TextSplice>,
     /// Servers that leash would start.
     pub adopted: Vec<Adopted>,
     /// Servers that stay unchanged.
-    pub left: Vec<Left>,
+    pub left: Vec<UnchangedServer>,
 }
 
 /// A change to a text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Splice {
+pub struct TextSplice {
     /// The position in bytes in the text before all changes.
     pub at: usize,
     /// The old text at that position.
@@ -59,7 +59,7 @@ pub struct Splice {
 }
 
 /// Applies the changes. `None` if they do not fit this text.
-pub fn apply(text: &str, splices: &[Splice]) -> Option<String> {
+pub fn apply(text: &str, splices: &[TextSplice]) -> Option<String> {
     let mut changed = String::with_capacity(text.len());
     let mut done = 0;
     for splice in splices {
@@ -79,7 +79,7 @@ pub struct Adopted {
     /// The keys that lead to its entry.
     pub path: Vec<String>,
     /// The changes in its entry.
-    pub changes: Vec<Change>,
+    pub changes: Vec<EntryChange>,
     /// The words in front of the server's own; `None` for an HTTP server.
     pub prefix: Option<Prefix>,
 }
@@ -93,7 +93,7 @@ impl Adopted {
 
 /// A change in an entry: the old and new text of its members from `first` to `last`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct EntryChange {
     /// The map inside the entry that contains them.
     pub inside: Vec<String>,
     /// The key of the first one, after the change.
@@ -123,14 +123,14 @@ pub struct Prefix {
 
 /// A server that stays unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct UnchangedServer {
     /// The keys that lead to its entry.
     pub path: Vec<String>,
     /// The reason.
     pub why: UnchangedReason,
 }
 
-impl Left {
+impl UnchangedServer {
     /// The name of the server.
     pub fn name(&self) -> &str {
         self.path.last().map_or("", String::as_str)
@@ -185,7 +185,7 @@ impl UnchangedReason {
 pub enum AdoptError {
     /// The old text can't be saved, so the file is not changed.
     #[error("the old text of the file can't be saved")]
-    Shelf(#[from] shelf::ShelfError),
+    Backup(#[from] backups::BackupError),
     /// The file can't be changed.
     #[error(transparent)]
     Write(#[from] file::WriteError),
@@ -195,12 +195,12 @@ impl AdoptError {
     /// The advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
-            AdoptError::Shelf(error)
+            AdoptError::Backup(error)
                 if matches!(error.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) =>
             {
                 "make room on the disk of XDG_STATE_HOME: leash saves the old text of a file before it changes it"
             }
-            AdoptError::Shelf(_) => "check XDG_STATE_HOME: leash saves the old text of a file before it changes it",
+            AdoptError::Backup(_) => "check XDG_STATE_HOME: leash saves the old text of a file before it changes it",
             AdoptError::Write(error) => error.hint(),
         }
     }
@@ -208,50 +208,50 @@ impl AdoptError {
 
 /// Saves the old text, then changes the file. If leash is killed in between, the file is as it was, and the next
 /// `adopt` or `release` detects that.
-pub fn carry_out(shelf: &shelf::Shelf, file: &ConfigFile, plan: &AdoptPlan) -> Result<(), AdoptError> {
-    let layers = shelf.layers()?;
+pub fn carry_out(store: &backups::BackupStore, file: &ConfigFile, plan: &AdoptPlan) -> Result<(), AdoptError> {
+    let backups = store.list()?;
     if let Some(last) =
-        layers.iter().rfind(|layer| layer.what.path == file.path).filter(|layer| layer.before == file.text)
+        backups.iter().rfind(|backup| backup.record.path == file.path).filter(|backup| backup.before == file.text)
     {
-        shelf.forget(last)?;
+        store.forget(last)?;
     }
     let place = file.client.places.iter().position(|place| place == file.place).unwrap_or_default();
-    let record = shelf::ShelfRecord {
+    let record = backups::BackupRecord {
         splices: plan.splices.clone(),
         adopted: plan.adopted.clone(),
-        ..shelf::ShelfRecord::new(file.client.id, place, &file.path)
+        ..backups::BackupRecord::new(file.client.id, place, &file.path)
     };
-    let layer = shelf.keep(&file.text, record)?;
+    let backup = store.keep(&file.text, record)?;
     let written = file::replace(&file.path, &file.text, &plan.after);
     if written.is_err() {
         // If this fails, the next `adopt` or `release` finds that the file is as it was.
-        let _ = shelf.forget(&layer);
+        let _ = store.forget(&backup);
     }
     Ok(written?)
 }
 
 /// Plans the change of a file. Fails if the text can't be parsed.
-pub fn plan(file: &ConfigFile, wish: &Wish<'_>) -> Result<AdoptPlan, TextError> {
+pub fn plan(file: &ConfigFile, request: &AdoptRequest<'_>) -> Result<AdoptPlan, TextError> {
     let mut plan = AdoptPlan { after: String::new(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
     let entries = entries(file)?;
     let names: Vec<&str> = entries.iter().map(ConfigEntry::name).collect();
     for entry in &entries {
-        let is_named = wish.servers.iter().any(|name| name == entry.name());
-        if !wish.servers.is_empty() && !is_named {
+        let is_named = request.servers.iter().any(|name| name == entry.name());
+        if !request.servers.is_empty() && !is_named {
             continue;
         }
-        let wanted = Wish { with_urls: wish.with_urls || is_named, ..wish.clone() };
-        match one(file, entry, &names, &wanted) {
+        let wanted = AdoptRequest { with_urls: request.with_urls || is_named, ..request.clone() };
+        match rewrite_entry(file, entry, &names, &wanted) {
             Ok(None) => {}
             Ok(Some(rewritten)) => {
                 plan.splices.extend(rewritten.splices);
                 plan.adopted.push(rewritten.adopted);
             }
-            Err(why) => plan.left.push(Left { path: entry.path.clone(), why }),
+            Err(why) => plan.left.push(UnchangedServer { path: entry.path.clone(), why }),
         }
     }
     plan.splices.sort_by_key(|splice| splice.at);
-    match apply(&file.text, &plan.splices).filter(|after| reads_well(file, after, &plan.adopted)) {
+    match apply(&file.text, &plan.splices).filter(|after| is_as_planned(file, after, &plan.adopted)) {
         Some(after) => plan.after = after,
         None => give_up(&mut plan, &file.text),
     }
@@ -260,7 +260,7 @@ pub fn plan(file: &ConfigFile, wish: &Wish<'_>) -> Result<AdoptPlan, TextError> 
 
 /// True if leash starts every adopted server in the new text. A new text is parsed before it is written to another
 /// program's file.
-fn reads_well(file: &ConfigFile, after: &str, adopted: &[Adopted]) -> bool {
+fn is_as_planned(file: &ConfigFile, after: &str, adopted: &[Adopted]) -> bool {
     let file = ConfigFile { text: after.to_owned(), ..file.clone() };
     let Ok(entries) = entries(&file) else { return false };
     adopted.iter().all(|adopted| {
@@ -275,14 +275,14 @@ fn give_up(plan: &mut AdoptPlan, text: &str) {
     text.clone_into(&mut plan.after);
     plan.splices.clear();
     let why = || UnchangedReason::Unknown("the file is written in a way that can't be changed safely".to_owned());
-    plan.left.extend(plan.adopted.drain(..).map(|adopted| Left { path: adopted.path, why: why() }));
+    plan.left.extend(plan.adopted.drain(..).map(|adopted| UnchangedServer { path: adopted.path, why: why() }));
 }
 
-fn one(
+fn rewrite_entry(
     file: &ConfigFile,
     entry: &ConfigEntry,
     names: &[&str],
-    wish: &Wish<'_>,
+    request: &AdoptRequest<'_>,
 ) -> Result<Option<rewrite::Rewritten>, UnchangedReason> {
     let (launch, enabled) = match &entry.kind {
         EntryKind::BuiltIn => return Ok(None),
@@ -299,13 +299,13 @@ fn one(
     let rewritten = match launch {
         ServerLaunch::Stdio { command, env, .. } => {
             check_command(command)?;
-            if !wish.program.contains('/') && env.iter().any(|(name, _)| name == "PATH") {
+            if !request.program.contains('/') && env.iter().any(|(name, _)| name == "PATH") {
                 return Err(UnchangedReason::OwnPath);
             }
-            rewrite::stdio(file, entry, &run_words(file.client, &name, "run"), wish.program)?
+            rewrite::stdio(file, entry, &run_words(file.client, &name, "run"), request.program)?
         }
-        ServerLaunch::Url { .. } if !wish.with_urls => return Err(UnchangedReason::Url),
-        ServerLaunch::Url { url } => upstream::url(file, entry, &name, url, wish.program)?,
+        ServerLaunch::Url { .. } if !request.with_urls => return Err(UnchangedReason::Url),
+        ServerLaunch::Url { url } => upstream::url(file, entry, &name, url, request.program)?,
     };
     Ok(Some(rewritten))
 }

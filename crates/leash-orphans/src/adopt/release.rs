@@ -1,7 +1,7 @@
 //! Undoes the changes of `adopt`: byte by byte if nothing else changed since, else entry by entry.
 
-use super::shelf::{Layer, Shelf, ShelfRecord};
-use super::{AdoptError, Adopted, Prefix, Splice, apply, file};
+use super::backups::{Backup, BackupRecord, BackupStore};
+use super::{AdoptError, Adopted, Prefix, TextSplice, apply, file};
 use crate::clients::ConfigFile;
 use crate::clients::entry::{ConfigEntry, entries};
 use crate::clients::text::{Node, Value, write};
@@ -11,8 +11,8 @@ use crate::clients::text::{Node, Value, write};
 pub struct Undo {
     /// Its new text.
     pub text: String,
-    /// The outcome for each server, in the order of the given layers.
-    pub layers: Vec<Vec<(Adopted, ReleaseOutcome)>>,
+    /// The outcome for each server, in the order of the given backups.
+    pub outcomes: Vec<Vec<(Adopted, ReleaseOutcome)>>,
 }
 
 /// The outcome for a server.
@@ -28,47 +28,48 @@ pub enum ReleaseOutcome {
     Refused(&'static str),
 }
 
-/// Undoes the layers of one file, the newest first. `wanted` selects the servers.
-pub fn undo(file: &ConfigFile, layers: &[Layer], wanted: &dyn Fn(&str) -> bool) -> Undo {
+/// Undoes the changes of one file, the newest first. `wanted` selects the servers.
+pub fn undo(file: &ConfigFile, backups: &[Backup], wanted: &dyn Fn(&str) -> bool) -> Undo {
     let mut text = file.text.clone();
     let mut outcomes = Vec::new();
-    for layer in layers {
-        let adopted = &layer.what.adopted;
+    for backup in backups {
+        let adopted = &backup.record.adopted;
         let all = adopted.iter().all(|adopted| wanted(adopted.name()));
         let every =
             |outcome: ReleaseOutcome| adopted.iter().map(|adopted| (adopted.clone(), outcome.clone())).collect();
-        if all && layer.after().as_deref() == Some(&text) {
-            text.clone_from(&layer.before);
+        if all && backup.after().as_deref() == Some(&text) {
+            text.clone_from(&backup.before);
             outcomes.push(every(ReleaseOutcome::Released));
-        } else if layer.before == text {
+        } else if backup.before == text {
             // leash was killed before it changed the file, or another program restored it.
             outcomes.push(every(ReleaseOutcome::NotThere));
         } else {
-            let mut layer = Vec::new();
+            let mut outcome_list = Vec::new();
             for adopted in adopted {
-                let outcome = if wanted(adopted.name()) { one(file, &mut text, adopted) } else { ReleaseOutcome::Kept };
-                layer.push((adopted.clone(), outcome));
+                let outcome =
+                    if wanted(adopted.name()) { undo_entry(file, &mut text, adopted) } else { ReleaseOutcome::Kept };
+                outcome_list.push((adopted.clone(), outcome));
             }
-            outcomes.push(layer);
+            outcomes.push(outcome_list);
         }
     }
-    Undo { text, layers: outcomes }
+    Undo { text, outcomes }
 }
 
 /// Changes the file, then deletes the undone records. If leash is killed in between, the next `release` finds the file
 /// as it was.
-pub fn carry_out(shelf: &Shelf, file: &ConfigFile, layers: &[Layer], undo: &Undo) -> Result<(), AdoptError> {
+pub fn carry_out(store: &BackupStore, file: &ConfigFile, backups: &[Backup], undo: &Undo) -> Result<(), AdoptError> {
     if undo.text != file.text {
         file::replace(&file.path, &file.text, &undo.text)?;
     }
-    for (layer, outcomes) in layers.iter().zip(&undo.layers) {
+    for (backup, outcomes) in backups.iter().zip(&undo.outcomes) {
         let stays = |outcome: &ReleaseOutcome| matches!(outcome, ReleaseOutcome::Kept | ReleaseOutcome::Refused(_));
         let adopted: Vec<Adopted> =
             outcomes.iter().filter(|(_, outcome)| stays(outcome)).map(|(adopted, _)| adopted.clone()).collect();
         match adopted.is_empty() {
-            true => shelf.forget(layer)?,
+            true => store.forget(backup)?,
             false if adopted.len() < outcomes.len() => {
-                shelf.keep_only(layer, &ShelfRecord { adopted, ..layer.what.clone() })?
+                store.keep_only(backup, &BackupRecord { adopted, ..backup.record.clone() })?
             }
             false => {}
         }
@@ -77,7 +78,7 @@ pub fn carry_out(shelf: &Shelf, file: &ConfigFile, layers: &[Layer], undo: &Undo
 }
 
 /// Undoes one entry in a text that other programs have changed.
-fn one(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> ReleaseOutcome {
+fn undo_entry(file: &ConfigFile, text: &mut String, adopted: &Adopted) -> ReleaseOutcome {
     let now = ConfigFile { text: text.clone(), ..file.clone() };
     let Ok(entries) = entries(&now) else { return ReleaseOutcome::Refused("leash can't parse the file any more") };
     let here = entries.iter().find(|entry| entry.path == adopted.path);
@@ -113,7 +114,7 @@ fn inside<'a>(node: &'a Node, path: &[String]) -> Option<&'a Node> {
 }
 
 /// If the changed members are as leash wrote them, their old bytes are restored.
-fn exactly(text: &str, entry: &ConfigEntry, adopted: &Adopted) -> Option<Vec<Splice>> {
+fn exactly(text: &str, entry: &ConfigEntry, adopted: &Adopted) -> Option<Vec<TextSplice>> {
     let mut splices = Vec::new();
     for change in &adopted.changes {
         let map = inside(&entry.node, &change.inside)?;
@@ -122,7 +123,7 @@ fn exactly(text: &str, entry: &ConfigEntry, adopted: &Adopted) -> Option<Vec<Spl
         if now != change.after {
             return None;
         }
-        splices.push(Splice { at: first.start, before: now.to_owned(), after: change.before.clone() });
+        splices.push(TextSplice { at: first.start, before: now.to_owned(), after: change.before.clone() });
     }
     splices.sort_by_key(|splice| splice.at);
     Some(splices)
@@ -130,7 +131,7 @@ fn exactly(text: &str, entry: &ConfigEntry, adopted: &Adopted) -> Option<Vec<Spl
 
 /// The entry was rewritten (Claude Code rewrites its whole file) or extended, but still begins with leash's words:
 /// only these are removed.
-fn by_words(text: &str, file: &ConfigFile, entry: &ConfigEntry, adopted: &Adopted) -> Option<Vec<Splice>> {
+fn by_words(text: &str, file: &ConfigFile, entry: &ConfigEntry, adopted: &Adopted) -> Option<Vec<TextSplice>> {
     let prefix = adopted.prefix.as_ref()?;
     let map = inside(&entry.node, &prefix.inside)?;
     let list = map.member(&prefix.list)?;
@@ -162,7 +163,7 @@ fn shorten(
     items: &[Node],
     list: &Node,
     (prefix, key, command): (&Prefix, usize, Option<usize>),
-) -> Option<Splice> {
+) -> Option<TextSplice> {
     let is_block = !text[list.span.start..].starts_with('[');
     if let (Some(first), Some(rest)) = (items.first(), items.get(prefix.words.len())) {
         let begin = |item: &Node| if is_block { write::dash_of(text, item.span.start) } else { item.span.start };
@@ -181,6 +182,6 @@ fn shorten(
     }
 }
 
-fn cut(text: &str, from: usize, to: usize, after: &str) -> Splice {
-    Splice { at: from, before: text[from..to].to_owned(), after: after.to_owned() }
+fn cut(text: &str, from: usize, to: usize, after: &str) -> TextSplice {
+    TextSplice { at: from, before: text[from..to].to_owned(), after: after.to_owned() }
 }

@@ -1,21 +1,21 @@
 //! Rewrites the entry of a stdio server, with leash in front of its command.
 
-use super::{Adopted, Change, Prefix, Splice, UnchangedReason};
+use super::{Adopted, EntryChange, Prefix, TextSplice, UnchangedReason};
 use crate::clients::ConfigFile;
 use crate::clients::entry::ConfigEntry;
-use crate::clients::text::{Format, Member, Node, Value, write};
+use crate::clients::text::{Format, MapMember, Node, Value, write};
 
 /// The rewritten entry.
 #[derive(Clone, Debug)]
 pub struct Rewritten {
     /// The changes to the text.
-    pub splices: Vec<Splice>,
+    pub splices: Vec<TextSplice>,
     /// The data to undo them.
     pub adopted: Adopted,
 }
 
 /// The reason for an entry of an unexpected shape.
-pub(super) fn odd() -> UnchangedReason {
+pub(super) fn unexpected_shape() -> UnchangedReason {
     UnchangedReason::Unknown("it is written in a way that can't be changed safely".to_owned())
 }
 
@@ -27,7 +27,7 @@ pub fn stdio(
     program: &str,
 ) -> Result<Rewritten, UnchangedReason> {
     let shape = &file.client.shape;
-    let command = entry.node.member(shape.command).ok_or_else(odd)?;
+    let command = entry.node.member(shape.command).ok_or_else(unexpected_shape)?;
     let mut words = options.to_vec();
     words.push("--".to_owned());
     let ground = StdioEntryText { text: &file.text, format: file.place.format, list: shape.args, program };
@@ -40,18 +40,18 @@ pub fn stdio(
 }
 
 /// A change and the position of its text.
-pub(super) type PlacedChange = (usize, Change);
+pub(super) type PlacedChange = (usize, EntryChange);
 
 /// A change of `member` in the map at `inside`. Afterwards it reaches from the first of the keys to the last.
 pub(super) fn change(
     text: &str,
     inside: &[&str],
-    member: &Member,
+    member: &MapMember,
     (first, last): (&str, &str),
     after: String,
 ) -> PlacedChange {
     let span = member.span();
-    let change = Change {
+    let change = EntryChange {
         inside: inside.iter().map(|key| (*key).to_owned()).collect(),
         first: first.to_owned(),
         last: last.to_owned(),
@@ -63,7 +63,7 @@ pub(super) fn change(
 
 impl Rewritten {
     pub(super) fn new(entry: &ConfigEntry, changes: Vec<PlacedChange>, prefix: Option<Prefix>) -> Rewritten {
-        let splice = |(at, change): &PlacedChange| Splice {
+        let splice = |(at, change): &PlacedChange| TextSplice {
             at: *at,
             before: change.before.clone(),
             after: change.after.clone(),
@@ -87,7 +87,7 @@ impl StdioEntryText<'_> {
     /// `"command": ["npx", "x"]`: leash and its words become the first items of the list.
     fn one_list(
         &self,
-        command: &Member,
+        command: &MapMember,
         items: &[Node],
         words: Vec<String>,
     ) -> Result<(Vec<PlacedChange>, Prefix), UnchangedReason> {
@@ -111,8 +111,8 @@ impl StdioEntryText<'_> {
         key: &str,
         mut words: Vec<String>,
     ) -> Result<(Vec<PlacedChange>, Prefix), UnchangedReason> {
-        let command = map.member(key).ok_or_else(odd)?;
-        words.push(command.node.text().ok_or_else(odd)?.to_owned());
+        let command = map.member(key).ok_or_else(unexpected_shape)?;
+        words.push(command.node.text().ok_or_else(unexpected_shape)?.to_owned());
         let source = &self.text[command.node.span.clone()];
         let list = map.member(self.list);
         let mut head = self.text[command.key_span.start..command.node.span.start].to_owned();
@@ -138,7 +138,7 @@ impl StdioEntryText<'_> {
             }
             None => {
                 let list = format!("{}{}", write::key(self.format, self.list), write::list(self.format, &words));
-                let added = write::sibling(self.text, map, command, &list).ok_or_else(odd)?;
+                let added = write::sibling(self.text, map, command, &list).ok_or_else(unexpected_shape)?;
                 (vec![self.change(inside, (command, self.list), head + &added)], None)
             }
         };
@@ -152,14 +152,14 @@ impl StdioEntryText<'_> {
         Ok((changes, prefix))
     }
 
-    fn prepended(&self, list: &Member, items: &[Node], words: &[String], inside: &[&str]) -> PlacedChange {
+    fn prepended(&self, list: &MapMember, items: &[Node], words: &[String], inside: &[&str]) -> PlacedChange {
         let (at, added) = write::in_front(self.text, self.format, &list.node, items, words);
         let span = list.span();
         let after = format!("{}{added}{}", &self.text[span.start..at], &self.text[at..span.end]);
         self.change(inside, (list, &list.key), after)
     }
 
-    fn change(&self, inside: &[&str], (member, last): (&Member, &str), after: String) -> PlacedChange {
+    fn change(&self, inside: &[&str], (member, last): (&MapMember, &str), after: String) -> PlacedChange {
         change(self.text, inside, member, (&member.key, last), after)
     }
 }

@@ -4,24 +4,24 @@ use std::path::PathBuf;
 
 use proptest::prelude::*;
 
+use super::backups::{Backup, BackupRecord};
 use super::release::{ReleaseOutcome, undo};
-use super::shelf::{Layer, ShelfRecord};
 use super::*;
 
-const WISH: Wish<'_> = Wish { program: "/usr/bin/leash", servers: &[], with_urls: true };
+const REQUEST: AdoptRequest<'_> = AdoptRequest { program: "/usr/bin/leash", servers: &[], with_urls: true };
 
 fn file(client: &str, text: &str) -> ConfigFile {
     let client = Client::find(client).expect("a known client");
     ConfigFile { client, place: &client.places[0], path: PathBuf::from("/f"), text: text.to_owned() }
 }
 
-fn layer(file: &ConfigFile, plan: &AdoptPlan) -> Layer {
-    let record = ShelfRecord {
+fn backup(file: &ConfigFile, plan: &AdoptPlan) -> Backup {
+    let record = BackupRecord {
         splices: plan.splices.clone(),
         adopted: plan.adopted.clone(),
-        ..ShelfRecord::new(file.client.id, 0, &file.path)
+        ..BackupRecord::new(file.client.id, 0, &file.path)
     };
-    Layer { name: "1".to_owned(), what: record, before: file.text.clone() }
+    Backup { name: "1".to_owned(), record, before: file.text.clone() }
 }
 
 fn launches(file: &ConfigFile) -> Vec<(String, ServerLaunch)> {
@@ -35,28 +35,28 @@ fn launches(file: &ConfigFile) -> Vec<(String, ServerLaunch)> {
 /// Adopts, and undoes it in all three ways. `extra` is appended to change the text.
 fn check(client: &str, text: &str, extra: &str) -> Result<(), TestCaseError> {
     let before = file(client, text);
-    let plan = plan(&before, &WISH).expect("a valid text");
+    let plan = plan(&before, &REQUEST).expect("a valid text");
     let adopted = file(client, &plan.after);
     prop_assert!(launches(&adopted).iter().all(|(_, launch)| launch.is_leashed()), "{}", plan.after);
     prop_assert_eq!(plan.adopted.len(), launches(&before).len(), "{:?}", plan.left);
 
-    let mut layer = layer(&before, &plan);
+    let mut backup = backup(&before, &plan);
     let all = |_: &str| true;
-    prop_assert_eq!(&undo(&adopted, std::slice::from_ref(&layer), &all).text, text);
+    prop_assert_eq!(&undo(&adopted, std::slice::from_ref(&backup), &all).text, text);
 
     let touched = file(client, &format!("{}{extra}", plan.after));
-    prop_assert_eq!(undo(&touched, std::slice::from_ref(&layer), &all).text, format!("{text}{extra}"));
+    prop_assert_eq!(undo(&touched, std::slice::from_ref(&backup), &all).text, format!("{text}{extra}"));
 
     // As if every entry had been laid out anew: only the words can be matched.
-    let changes = layer.what.adopted.iter_mut().flat_map(|adopted| &mut adopted.changes);
+    let changes = backup.record.adopted.iter_mut().flat_map(|adopted| &mut adopted.changes);
     changes.for_each(|change| change.after.push_str("other"));
-    let undone = undo(&touched, std::slice::from_ref(&layer), &all);
-    let released = undone.layers.iter().flatten().all(|(adopted, outcome)| {
+    let undone = undo(&touched, std::slice::from_ref(&backup), &all);
+    let released = undone.outcomes.iter().flatten().all(|(adopted, outcome)| {
         // The URL alone does not show the old entry of an HTTP server.
         *outcome == ReleaseOutcome::Released
             || (adopted.prefix.is_none() && matches!(outcome, ReleaseOutcome::Refused(_)))
     });
-    prop_assert!(released, "{:?}\n{}", undone.layers, plan.after);
+    prop_assert!(released, "{:?}\n{}", undone.outcomes, plan.after);
     for ((name, now), (_, then)) in launches(&file(client, &undone.text)).iter().zip(launches(&before)) {
         prop_assert!(*now == then || matches!(then, ServerLaunch::Url { .. }), "{name}: {}", undone.text);
     }
@@ -168,14 +168,14 @@ proptest! {
 fn a_plan_with_an_unrecognised_result_is_dropped() {
     let before = file("cursor", r#"{"mcpServers": {"a": {"command": "x"}}}"#);
     // leash would not recognise its own entry under this program name.
-    let plan = plan(&before, &Wish { program: "/opt/other", ..WISH }).expect("a valid text");
+    let plan = plan(&before, &AdoptRequest { program: "/opt/other", ..REQUEST }).expect("a valid text");
     assert_eq!((plan.after.as_str(), plan.splices.len(), plan.adopted.len()), (before.text.as_str(), 0, 0));
     assert_eq!(plan.left.len(), 1);
 }
 
 #[test]
 fn splices_apply_only_to_their_text() {
-    let splice = |at, before: &str, after: &str| Splice { at, before: before.to_owned(), after: after.to_owned() };
+    let splice = |at, before: &str, after: &str| TextSplice { at, before: before.to_owned(), after: after.to_owned() };
     assert_eq!(apply("abc", &[splice(0, "a", "x"), splice(2, "c", "")]).as_deref(), Some("xb"));
     assert_eq!(apply("abc", &[splice(1, "a", "x")]), None);
     assert_eq!(apply("abc", &[splice(9, "", "x")]), None);

@@ -3,10 +3,10 @@
 //! The URL becomes a word on a command line, which every user of the machine can read: an entry whose URL contains a
 //! secret stays unchanged. Headers go through the environment, which only the same user can read.
 
-use super::rewrite::{PlacedChange, Rewritten, change, odd};
+use super::rewrite::{PlacedChange, Rewritten, change, unexpected_shape};
 use super::{UnchangedReason, run_words};
 use crate::clients::entry::ConfigEntry;
-use crate::clients::text::{Format, Member, Node, Value, write};
+use crate::clients::text::{Format, MapMember, Node, Value, write};
 use crate::clients::{ConfigFile, Shape};
 
 /// Headers that contain no secret, whatever their value is.
@@ -31,7 +31,7 @@ pub fn url(
     if let Some(key) = SIGN_IN.iter().find(|key| entry.node.get(key).is_some()) {
         return Err(UnchangedReason::NeedsClient(format!("the client signs in for it (`{key}`), which leash can't")));
     }
-    let address = shape.urls.iter().find_map(|key| entry.node.member(key)).ok_or_else(odd)?;
+    let address = shape.urls.iter().find_map(|key| entry.node.member(key)).ok_or_else(unexpected_shape)?;
     let mut words = run_words(file.client, name, "connect");
     words.extend(transport(&entry.node, &address.key).map(|name| format!("--transport={name}")));
     let ground = HttpEntryText { text: &file.text, format: file.place.format, map: &entry.node };
@@ -108,14 +108,14 @@ impl HttpEntryText<'_> {
             }
         }
         let Some(member) = self.map.member(shape.headers) else { return Ok(None) };
-        let headers = member.node.members().ok_or_else(odd)?;
+        let headers = member.node.members().ok_or_else(unexpected_shape)?;
         if headers.is_empty() {
             // An empty list of headers is harmless in the entry of a stdio server.
             return Ok(None);
         }
         let mut variables = Vec::new();
         for header in headers {
-            let value = header.node.text().ok_or_else(odd)?;
+            let value = header.node.text().ok_or_else(unexpected_shape)?;
             if !refers(value) && !HARMLESS.contains(&header.key.to_ascii_lowercase().as_str()) {
                 return Err(UnchangedReason::Secret(format!("its header `{}`", header.key)));
             }
@@ -130,7 +130,7 @@ impl HttpEntryText<'_> {
             variables.push((variable, self.text[header.node.span.clone()].to_owned()));
         }
         if self.map.get(shape.env).is_some() {
-            return Err(odd());
+            return Err(unexpected_shape());
         }
         Ok(Some(self.change(member, (shape.env, shape.env), self.environment(member, shape, &variables)?)))
     }
@@ -138,12 +138,12 @@ impl HttpEntryText<'_> {
     /// The map of variables, in the place and the layout of the headers.
     fn environment(
         &self,
-        member: &Member,
+        member: &MapMember,
         shape: &Shape,
         variables: &[(String, String)],
     ) -> Result<String, UnchangedReason> {
         if self.format != Format::Json {
-            return Err(odd());
+            return Err(unexpected_shape());
         }
         // Only names change. Go backwards, so that the earlier positions stay valid.
         let mut after = self.text[member.span()].to_owned();
@@ -161,9 +161,9 @@ impl HttpEntryText<'_> {
     /// Codex names the variable of the token; `env_vars` passes it on to the programs that Codex starts.
     fn bearer(&self, words: &mut Vec<String>) -> Result<Option<PlacedChange>, UnchangedReason> {
         let Some(member) = self.map.member("bearer_token_env_var") else { return Ok(None) };
-        let variable = member.node.text().ok_or_else(odd)?;
+        let variable = member.node.text().ok_or_else(unexpected_shape)?;
         if self.map.get("env_vars").is_some() {
-            return Err(odd());
+            return Err(unexpected_shape());
         }
         words.push(format!("--bearer-env={variable}"));
         let after =
@@ -174,9 +174,9 @@ impl HttpEntryText<'_> {
     /// Changes `type` to that of a stdio server.
     fn kind(&self, shape: &Shape) -> Result<Option<PlacedChange>, UnchangedReason> {
         let Some(member) = self.map.member("type") else { return Ok(None) };
-        let kind = shape.stdio_type.ok_or_else(odd)?;
+        let kind = shape.stdio_type.ok_or_else(unexpected_shape)?;
         if !matches!(member.node.value, Value::Text(_)) {
-            return Err(odd());
+            return Err(unexpected_shape());
         }
         let head = &self.text[member.key_span.start..member.node.span.start];
         Ok(Some(self.change(member, ("type", "type"), format!("{head}{}", write::word(self.format, kind)))))
@@ -184,13 +184,13 @@ impl HttpEntryText<'_> {
 
     fn address(
         &self,
-        address: &Member,
+        address: &MapMember,
         shape: &Shape,
         program: &str,
         words: &[String],
     ) -> Result<PlacedChange, UnchangedReason> {
         if self.map.get(shape.args).is_some() {
-            return Err(odd());
+            return Err(unexpected_shape());
         }
         // opencode has program and arguments in one list; its entries have the type `remote`.
         let one_list = shape.env == "environment";
@@ -201,12 +201,12 @@ impl HttpEntryText<'_> {
             return Ok(self.change(address, (shape.command, shape.command), after));
         }
         let list = format!("{}{}", write::key(self.format, shape.args), write::list(self.format, words));
-        let added = write::sibling(self.text, self.map, address, &list).ok_or_else(odd)?;
+        let added = write::sibling(self.text, self.map, address, &list).ok_or_else(unexpected_shape)?;
         let after = format!("{key}{}{added}", write::word(self.format, program));
         Ok(self.change(address, (shape.command, shape.args), after))
     }
 
-    fn change(&self, member: &Member, keys: (&str, &str), after: String) -> PlacedChange {
+    fn change(&self, member: &MapMember, keys: (&str, &str), after: String) -> PlacedChange {
         change(self.text, &[], member, keys, after)
     }
 }
@@ -241,8 +241,8 @@ mod tests {
         ] {
             assert_eq!(check_address(secret), Err(UnchangedReason::Secret("its address".to_owned())), "{secret}");
         }
-        for odd in ["https://h/${KEY}/mcp", "https://$HOST/", "ftp://h/", "{env:URL}"] {
-            assert!(check_address(odd).is_err(), "{odd}");
+        for unexpected_shape in ["https://h/${KEY}/mcp", "https://$HOST/", "ftp://h/", "{env:URL}"] {
+            assert!(check_address(unexpected_shape).is_err(), "{unexpected_shape}");
         }
     }
 

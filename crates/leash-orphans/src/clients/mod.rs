@@ -29,7 +29,7 @@ pub struct Client {
     /// The format of an entry in its configuration.
     pub shape: Shape,
     /// The pattern that recognises its processes.
-    pub host: Host,
+    pub host: ProgramPattern,
     /// Variables that it sets for the processes it starts.
     pub marks: &'static [&'static str],
 }
@@ -120,7 +120,7 @@ pub struct Shape {
 
 /// The pattern that recognises the processes of a client. One match is enough.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct ProgramPattern {
     /// Names in `/proc/PID/comm`, and file names of the executable.
     pub names: &'static [&'static str],
     /// A part of the path of a script that an interpreter (node, bun, python) runs: a directory if it ends with `/`,

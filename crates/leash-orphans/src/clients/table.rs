@@ -2,7 +2,7 @@
 
 use super::Root::{self, Config, Home, Variable};
 use super::text::Format::{self, Json, Toml, Yaml};
-use super::{Client, ConfigPlace, Host, Scope, Shape};
+use super::{Client, ConfigPlace, ProgramPattern, Scope, Shape};
 
 /// `{"mcpServers": {NAME: ...}}`, the map that most clients have.
 const MCP_SERVERS: &[&[&str]] = &[&["mcpServers"]];
@@ -88,7 +88,7 @@ const CLAUDE_CODE: Client = Client {
         system("etc/claude-code/managed-mcp.json"),
     ],
     shape: PLAIN,
-    host: Host { names: &["claude"], scripts: &["/@anthropic-ai/claude-code/"] },
+    host: ProgramPattern { names: &["claude"], scripts: &["/@anthropic-ai/claude-code/"] },
     marks: &["CLAUDE_CODE_SESSION_ID", "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_PROJECT_DIR"],
 };
 const CLAUDE_DIR: Root = Variable("CLAUDE_CONFIG_DIR", ".claude");
@@ -103,7 +103,7 @@ const CLAUDE_DESKTOP: Client = Client {
         user(Home, "Library/Application Support/Claude/claude_desktop_config.json"),
     ],
     shape: Shape { stdio_type: None, env_expands: false, ..PLAIN },
-    host: Host { names: &["claude-desktop"], scripts: &["/claude-desktop/"] },
+    host: ProgramPattern { names: &["claude-desktop"], scripts: &["/claude-desktop/"] },
     marks: &[],
 };
 
@@ -113,7 +113,7 @@ const CURSOR: Client = Client {
     name: "Cursor",
     places: &[user(Home, ".cursor/mcp.json"), project(".cursor/mcp.json")],
     shape: PLAIN,
-    host: Host { names: &["cursor", "Cursor", "cursor-agent"], scripts: &["/cursor-agent/"] },
+    host: ProgramPattern { names: &["cursor", "Cursor", "cursor-agent"], scripts: &["/cursor-agent/"] },
     marks: &["CURSOR_TRACE_ID", "CURSOR_AGENT"],
 };
 
@@ -134,7 +134,7 @@ const VS_CODE: Client = Client {
         project(".vscode/settings.json").with(SETTINGS),
     ],
     shape: PLAIN,
-    host: Host { names: &["code"], scripts: &["/.vscode-server/"] },
+    host: ProgramPattern { names: &["code"], scripts: &["/.vscode-server/"] },
     marks: VS_CODE_MARKS,
 };
 
@@ -149,7 +149,7 @@ const VS_CODE_INSIDERS: Client = Client {
         user(Home, ".vscode-server-insiders/data/User/mcp.json").with(SERVERS),
     ],
     shape: PLAIN,
-    host: Host { names: &["code-insiders"], scripts: &["/.vscode-server-insiders/"] },
+    host: ProgramPattern { names: &["code-insiders"], scripts: &["/.vscode-server-insiders/"] },
     marks: VS_CODE_MARKS,
 };
 
@@ -162,7 +162,7 @@ const WINDSURF: Client = Client {
     name: "Windsurf",
     places: &[user(Home, ".codeium/windsurf/mcp_config.json"), user(Home, ".codeium/windsurf-next/mcp_config.json")],
     shape: Shape { urls: &["serverUrl", "url"], stdio_type: None, ..PLAIN },
-    host: Host { names: &["windsurf", "windsurf-next"], scripts: &["/.windsurf-server/"] },
+    host: ProgramPattern { names: &["windsurf", "windsurf-next"], scripts: &["/.windsurf-server/"] },
     marks: &[],
 };
 
@@ -178,7 +178,7 @@ const CODEX: Client = Client {
         system("etc/codex/config.toml").with(CODEX_MAPS).written_in(Toml),
     ],
     shape: Shape { headers: "http_headers", stdio_type: None, env_expands: false, ..PLAIN },
-    host: Host { names: &["codex"], scripts: &["/@openai/codex/"] },
+    host: ProgramPattern { names: &["codex"], scripts: &["/@openai/codex/"] },
     marks: &[],
 };
 const CODEX_MAPS: &[&[&str]] = &[&["mcp_servers"]];
@@ -195,7 +195,7 @@ const GEMINI: Client = Client {
         system("etc/gemini-cli/settings.json"),
     ],
     shape: Shape { urls: &["httpUrl", "url"], stdio_type: None, ..PLAIN },
-    host: Host { names: &["gemini"], scripts: &["/@google/gemini-cli/", "/bin/gemini"] },
+    host: ProgramPattern { names: &["gemini"], scripts: &["/@google/gemini-cli/", "/bin/gemini"] },
     marks: &["GEMINI_CLI"],
 };
 
@@ -206,7 +206,7 @@ const COPILOT: Client = Client {
     name: "Copilot CLI",
     places: &[user(Variable("COPILOT_HOME", ".copilot"), "mcp-config.json")],
     shape: Shape { stdio_type: Some("local"), ..PLAIN },
-    host: Host { names: &["copilot"], scripts: &["/@github/copilot/", "/bin/copilot"] },
+    host: ProgramPattern { names: &["copilot"], scripts: &["/@github/copilot/", "/bin/copilot"] },
     marks: &[],
 };
 
@@ -222,7 +222,7 @@ const OPENCODE: Client = Client {
         project("opencode.jsonc").with(OPENCODE_MAPS),
     ],
     shape: Shape { env: "environment", stdio_type: Some("local"), ..PLAIN },
-    host: Host { names: &["opencode"], scripts: &["/opencode-ai/"] },
+    host: ProgramPattern { names: &["opencode"], scripts: &["/opencode-ai/"] },
     marks: &["OPENCODE"],
 };
 /// The newer format first: in a file of that format, `servers` is not a server.
@@ -239,7 +239,7 @@ const ZED: Client = Client {
         project(".zed/settings.json").with(&[&["context_servers"]]),
     ],
     shape: Shape { stdio_type: None, env_expands: false, ..PLAIN },
-    host: Host { names: &["zed", "zed-editor", "zeditor"], scripts: &[] },
+    host: ProgramPattern { names: &["zed", "zed-editor", "zeditor"], scripts: &[] },
     marks: &["ZED_TERM"],
 };
 
@@ -250,7 +250,7 @@ const GOOSE: Client = Client {
     name: "goose",
     places: &[user(Config, "goose/config.yaml").with(&[&["extensions"]]).written_in(Yaml)],
     shape: Shape { command: "cmd", env: "envs", urls: &["uri"], env_expands: false, ..PLAIN },
-    host: Host { names: &["goose", "goosed"], scripts: &[] },
+    host: ProgramPattern { names: &["goose", "goosed"], scripts: &[] },
     marks: &["GOOSE_TERMINAL"],
 };
 
@@ -267,6 +267,6 @@ const CLINE: Client = Client {
         user(Home, ".vscode-server/data/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
     ],
     shape: Shape { env_expands: false, ..PLAIN },
-    host: Host { names: &["cline"], scripts: &["/node_modules/cline/"] },
+    host: ProgramPattern { names: &["cline"], scripts: &["/node_modules/cline/"] },
     marks: &[],
 };

@@ -8,7 +8,7 @@ use leash_model::identity::Identity;
 /// One of the two streams of a stdio server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Stream {
+pub enum StdioStream {
     /// The stream that the server reads.
     Stdin,
     /// The stream that it writes.
@@ -52,12 +52,12 @@ pub enum Evidence {
     /// The other end is closed.
     EndGone {
         /// The stream.
-        stream: Stream,
+        stream: StdioStream,
     },
     /// A living process holds the other end.
     HeldBy {
         /// The stream.
-        stream: Stream,
+        stream: StdioStream,
         /// The holder.
         by: Identity,
         /// Its short name.
@@ -66,26 +66,26 @@ pub enum Evidence {
     /// Only processes of the server's own tree hold the other end.
     HeldByItself {
         /// The stream.
-        stream: Stream,
+        stream: StdioStream,
     },
     /// Only processes that are orphans themselves hold the other end.
     HeldByOrphans {
         /// The stream.
-        stream: Stream,
+        stream: StdioStream,
         /// The orphan.
         root: Identity,
     },
     /// The holders of the other end can't be determined.
     NotVisible {
         /// The stream.
-        stream: Stream,
+        stream: StdioStream,
         /// The reason.
         why: UnreadReason,
     },
     /// This stream has no other end: it is the null device, a file, or closed.
     NoChannel {
         /// The stream.
-        stream: Stream,
+        stream: StdioStream,
     },
     /// An open terminal.
     Terminal,

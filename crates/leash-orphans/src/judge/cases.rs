@@ -3,25 +3,25 @@
 use std::collections::HashMap;
 
 use super::Pids;
-use super::verdict::Role;
+use super::verdict::TreeRole;
 use crate::clients::{CLIENTS, Client};
 use crate::facts::{Evidence, Facts, Process};
 use crate::knowledge::identify::{self, Matcher};
-use crate::knowledge::{Knowledge, Leashed};
+use crate::knowledge::{Knowledge, LeashedRun};
 use leash_tree::owner::wrapper::is_wrapper;
 use leash_tree::tree::spec;
 
 /// A server and its process tree.
 pub(super) struct Case<'a> {
-    pub(super) role: Role,
+    pub(super) role: TreeRole,
     pub(super) root: &'a Process,
     /// The root first.
     pub(super) tree: Vec<&'a Process>,
     pub(super) members: Pids,
-    pub(super) is: Evidence,
+    pub(super) identified_by: Evidence,
     pub(super) client: Option<String>,
     pub(super) server: Option<String>,
-    pub(super) leashed: Option<&'a Leashed>,
+    pub(super) leashed: Option<&'a LeashedRun>,
     /// The session in its mark, if our ledger does not contain that session.
     pub(super) foreign_leash: Option<String>,
     /// The nearest program of a client above it.
@@ -40,7 +40,7 @@ struct CaseSearch<'a> {
     facts: &'a Facts,
     knowledge: &'a Knowledge,
     children: HashMap<i32, Vec<&'a Process>>,
-    servers: HashMap<i32, (Evidence, Option<&'a Leashed>)>,
+    servers: HashMap<i32, (Evidence, Option<&'a LeashedRun>)>,
     hosts: HashMap<i32, &'static str>,
 }
 
@@ -136,7 +136,7 @@ impl<'a> CaseSearch<'a> {
     }
 
     fn case(&self, root: &'a Process, named: &'a Process) -> Option<Case<'a>> {
-        let (is, _) = self.servers.get(&root.id.pid).or_else(|| self.servers.get(&named.id.pid))?.clone();
+        let (identified_by, _) = self.servers.get(&root.id.pid).or_else(|| self.servers.get(&named.id.pid))?.clone();
         let of_tree = |pid: &i32| self.servers.get(pid).and_then(|(_, leashed)| *leashed);
         let leashed = of_tree(&root.id.pid).or_else(|| of_tree(&named.id.pid)).or_else(|| {
             // A keeper is no server, but its descendants are leashed.
@@ -149,7 +149,7 @@ impl<'a> CaseSearch<'a> {
         let foreign_leash = session.filter(|_| leashed.is_none());
         let host = self.host_above(root);
         let marked = || client_by_mark(root).or_else(|| client_by_mark(named));
-        let (client, server) = match &is {
+        let (client, server) = match &identified_by {
             Evidence::Declared { client, name } | Evidence::Resembles { client, name } => {
                 (Some(client.clone()), Some(name.clone()))
             }
@@ -158,14 +158,37 @@ impl<'a> CaseSearch<'a> {
         };
         // The real ancestor is better evidence than a configuration, because several clients may have a copy of that.
         let client = host.as_ref().map(|(_, client)| client.clone()).or_else(marked).or(client);
-        Some(Case { server, leashed, foreign_leash, host, ..self.bare_case(Role::Server, root, is, client) })
+        Some(Case {
+            server,
+            leashed,
+            foreign_leash,
+            host,
+            ..self.bare_case(TreeRole::Server, root, identified_by, client)
+        })
     }
 
     /// A case with its tree, and without the name of a server, a leash, and a host above it.
-    fn bare_case(&self, role: Role, root: &'a Process, is: Evidence, client: Option<String>) -> Case<'a> {
+    fn bare_case(
+        &self,
+        role: TreeRole,
+        root: &'a Process,
+        identified_by: Evidence,
+        client: Option<String>,
+    ) -> Case<'a> {
         let tree = self.tree(root);
         let members = tree.iter().map(|member| member.id.pid).collect();
-        Case { role, root, tree, members, is, client, server: None, leashed: None, foreign_leash: None, host: None }
+        Case {
+            role,
+            root,
+            tree,
+            members,
+            identified_by,
+            client,
+            server: None,
+            leashed: None,
+            foreign_leash: None,
+            host: None,
+        }
     }
 
     fn host_above(&self, process: &'a Process) -> Option<(&'a Process, String)> {
@@ -224,8 +247,8 @@ impl<'a> CaseSearch<'a> {
             {
                 continue;
             }
-            let is = Evidence::Mark { session: session.clone() };
-            remnants.push(self.bare_case(Role::Remnant, process, is, client_by_mark(process)));
+            let identified_by = Evidence::Mark { session: session.clone() };
+            remnants.push(self.bare_case(TreeRole::Remnant, process, identified_by, client_by_mark(process)));
         }
         remnants
     }
@@ -236,8 +259,8 @@ impl<'a> CaseSearch<'a> {
         if self.facts.ancestors(process).any(|above| self.hosts.get(&above.id.pid) == Some(&client)) {
             return None;
         }
-        let is = Evidence::HostProgram { client: client.to_owned() };
-        Some(self.bare_case(Role::Host, process, is, Some(client.to_owned())))
+        let identified_by = Evidence::HostProgram { client: client.to_owned() };
+        Some(self.bare_case(TreeRole::Host, process, identified_by, Some(client.to_owned())))
     }
 }
 

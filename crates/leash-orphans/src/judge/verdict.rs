@@ -39,7 +39,7 @@ impl Verdict {
 /// The kind of process tree that a finding describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum TreeRole {
     /// An MCP server.
     Server,
     /// A program that starts servers.
@@ -52,7 +52,7 @@ pub enum Role {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// The kind of process tree.
-    pub role: Role,
+    pub role: TreeRole,
     /// Its topmost process.
     pub root: Identity,
     /// Its processes, the root first.
@@ -62,7 +62,8 @@ pub struct Finding {
     /// The server's name in the client's configuration, or the package.
     pub server: Option<String>,
     /// The evidence for its kind.
-    pub is: Evidence,
+    #[serde(rename = "is")]
+    pub identified_by: Evidence,
     /// The verdict.
     pub verdict: Verdict,
     /// The evidence for the verdict.

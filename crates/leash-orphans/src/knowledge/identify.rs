@@ -12,7 +12,7 @@ use crate::facts::{Evidence, Process};
 mod launch;
 mod variables;
 
-use launch::{LaunchedProgram, Starter};
+use launch::{LaunchedProgram, Launcher};
 pub(super) use variables::named as named_variables;
 use variables::{expand, fits, has_variables, is_all_variable};
 
@@ -29,7 +29,7 @@ enum Agreement {
 
 /// A declared server, prepared for many comparisons.
 #[derive(Debug)]
-struct Known<'a> {
+struct PreparedCommand<'a> {
     declared: &'a DeclaredCommand,
     /// The program that its command starts, if that is the same for every process.
     fixed: Option<LaunchedProgram>,
@@ -40,13 +40,13 @@ struct Known<'a> {
 /// The knowledge, prepared for many comparisons.
 #[derive(Debug)]
 pub struct Matcher<'a> {
-    declared: Vec<Known<'a>>,
+    declared: Vec<PreparedCommand<'a>>,
 }
 
 impl<'a> Matcher<'a> {
     /// Prepares the knowledge once.
     pub fn new(knowledge: &'a Knowledge) -> Matcher<'a> {
-        Matcher { declared: knowledge.declared.iter().map(Known::new).collect() }
+        Matcher { declared: knowledge.declared.iter().map(PreparedCommand::new).collect() }
     }
 
     /// The reason to take a process for an MCP server; `None` if it is none.
@@ -64,7 +64,7 @@ impl<'a> Matcher<'a> {
             }
         }
         if let Some(package) = PACKAGES.iter().find(|package| launch.is_package(package)) {
-            return Some(Evidence::Package { package: package_name(&launch.what, package) });
+            return Some(Evidence::Package { package: package_name(&launch.target, package) });
         }
         likely.map(|declared| Evidence::Resembles { client: declared.client.clone(), name: declared.name.clone() })
     }
@@ -88,12 +88,12 @@ fn is_part(script: &str, part: &str) -> bool {
     if part.ends_with('/') { script.contains(part) } else { script.ends_with(part) }
 }
 
-impl<'a> Known<'a> {
-    fn new(declared: &'a DeclaredCommand) -> Known<'a> {
+impl<'a> PreparedCommand<'a> {
+    fn new(declared: &'a DeclaredCommand) -> PreparedCommand<'a> {
         let launch = LaunchedProgram::of(&declared.command);
         let fixed = !declared.command.iter().any(|word| has_variables(word));
-        let vague = launch.as_ref().is_some_and(|launch| is_all_variable(&launch.what));
-        Known { declared, fixed: launch.filter(|_| fixed), vague }
+        let vague = launch.as_ref().is_some_and(|launch| is_all_variable(&launch.target));
+        PreparedCommand { declared, fixed: launch.filter(|_| fixed), vague }
     }
 
     fn agreement(&self, launch: &LaunchedProgram, process: &Process) -> Agreement {
@@ -117,7 +117,7 @@ impl<'a> Known<'a> {
         let directory = filled(self.declared.project.as_deref()).and_then(|launch| launch.directory);
         match filled(workspace).map(|meant| LaunchedProgram { directory, ..meant }) {
             // A variable alone would match everything that an interpreter runs.
-            Some(meant) if self.vague && has_variables(&meant.what) => Agreement::No,
+            Some(meant) if self.vague && has_variables(&meant.target) => Agreement::No,
             Some(meant) if self.vague => self.compare(launch, &meant, process).min(Agreement::Likely),
             Some(meant) => self.compare(launch, &meant, process),
             None => Agreement::No,
@@ -200,39 +200,42 @@ fn same_program(program: &str, declared: &str, process: &Process) -> Agreement {
 impl LaunchedProgram {
     /// Compares this launch with the declared one, which starts in `directory`.
     fn agreement(&self, meant: &LaunchedProgram, directory: Option<&str>, process: &Process) -> Agreement {
-        let what = match (self.by, meant.by) {
-            (Starter::Runner, Starter::Runner) => fits(unversioned(&self.what), unversioned(&meant.what)),
+        let target = match (self.launcher, meant.launcher) {
+            (Launcher::Runner, Launcher::Runner) => fits(unversioned(&self.target), unversioned(&meant.target)),
             // npx and uvx finally start a file of the package.
-            (Starter::Interpreter | Starter::Exec, Starter::Runner) if has_variables(&meant.what) => Agreement::No,
-            (Starter::Interpreter | Starter::Exec, Starter::Runner) => {
-                comes_from_runner(&self.what, unversioned(&meant.what), directory)
+            (Launcher::Interpreter | Launcher::Exec, Launcher::Runner) if has_variables(&meant.target) => Agreement::No,
+            (Launcher::Interpreter | Launcher::Exec, Launcher::Runner) => {
+                comes_from_runner(&self.target, unversioned(&meant.target), directory)
             }
             // `#!/usr/bin/env node`.
-            (Starter::Interpreter | Starter::Exec, Starter::Exec) => same_program(&self.what, &meant.what, process),
-            (Starter::Interpreter, Starter::Interpreter) | (Starter::Module, Starter::Module) => {
-                fits(&self.what, &meant.what)
+            (Launcher::Interpreter | Launcher::Exec, Launcher::Exec) => {
+                same_program(&self.target, &meant.target, process)
             }
-            (Starter::Exec | Starter::Module | Starter::Interpreter, _) | (Starter::Runner, _) => Agreement::No,
+            (Launcher::Interpreter, Launcher::Interpreter) | (Launcher::Module, Launcher::Module) => {
+                fits(&self.target, &meant.target)
+            }
+            (Launcher::Exec | Launcher::Module | Launcher::Interpreter, _) | (Launcher::Runner, _) => Agreement::No,
         };
-        what.min(same_args(&self.args, &meant.args))
+        target.min(same_args(&self.args, &meant.args))
     }
 
     fn is_package(&self, (name, programs): &ServerPackage) -> bool {
         let beginning = name.strip_suffix('*');
-        match self.by {
-            Starter::Runner => match beginning {
-                Some(beginning) => unversioned(&self.what).starts_with(beginning),
-                None => unversioned(&self.what) == *name,
+        match self.launcher {
+            Launcher::Runner => match beginning {
+                Some(beginning) => unversioned(&self.target).starts_with(beginning),
+                None => unversioned(&self.target) == *name,
             },
-            Starter::Module => beginning.is_none() && self.what.split('.').next() == Some(&name.replace('-', "_")),
-            Starter::Interpreter => match beginning {
-                Some(beginning) => self.what.contains(&format!("/node_modules/{beginning}")),
+            Launcher::Module => beginning.is_none() && self.target.split('.').next() == Some(&name.replace('-', "_")),
+            Launcher::Interpreter => match beginning {
+                Some(beginning) => self.target.contains(&format!("/node_modules/{beginning}")),
                 None => {
-                    comes_from(&self.what, name) || programs.iter().any(|program| is_installed_as(&self.what, program))
+                    comes_from(&self.target, name)
+                        || programs.iter().any(|program| is_installed_as(&self.target, program))
                 }
             },
             // An executable may have any name, so its name proves no package.
-            Starter::Exec => false,
+            Launcher::Exec => false,
         }
     }
 }
@@ -264,11 +267,11 @@ fn is_installed_as(path: &str, program: &str) -> bool {
     in_bin && base(path) == program
 }
 
-fn package_name(what: &str, (name, _): &ServerPackage) -> String {
+fn package_name(target: &str, (name, _): &ServerPackage) -> String {
     match name.strip_suffix('*') {
         None => (*name).to_owned(),
         Some(beginning) => {
-            let rest = what.find(beginning).map_or(what, |at| &what[at + beginning.len()..]);
+            let rest = target.find(beginning).map_or(target, |at| &target[at + beginning.len()..]);
             let rest = rest.split('/').next().unwrap_or_default();
             format!("{beginning}{}", unversioned(rest))
         }

@@ -8,12 +8,12 @@ use rustix::fs::{CWD, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::Timespec;
 
-use super::holders::End;
+use super::holders::SearchedEnd;
 use crate::facts::{DescriptorKind, UnreadReason};
 use leash_tree::platform::descriptors::{Descriptors, Link};
 
 /// The standard descriptors of a process.
-pub(super) struct Standard {
+pub(super) struct StandardDescriptors {
     pub(super) stdin: DescriptorKind,
     pub(super) stdout: DescriptorKind,
     /// True if one of the three is a terminal that was closed.
@@ -21,16 +21,20 @@ pub(super) struct Standard {
 }
 
 /// Reads the standard descriptors of a process.
-pub(super) fn standard(dir: &str) -> Standard {
+pub(super) fn standard(dir: &str) -> StandardDescriptors {
     let fds = match Descriptors::open(dir) {
         Ok(fds) => fds,
         Err(_) => {
-            return Standard { stdin: DescriptorKind::Unread, stdout: DescriptorKind::Unread, terminal_gone: false };
+            return StandardDescriptors {
+                stdin: DescriptorKind::Unread,
+                stdout: DescriptorKind::Unread,
+                terminal_gone: false,
+            };
         }
     };
     let [stdin, stdout, stderr] = [c"0", c"1", c"2"].map(|name| kind(&fds, name));
     let gone = [&stdin, &stdout, &stderr].iter().any(|(_, gone)| *gone);
-    Standard { stdin: stdin.0, stdout: stdout.0, terminal_gone: gone }
+    StandardDescriptors { stdin: stdin.0, stdout: stdout.0, terminal_gone: gone }
 }
 
 /// The kind of a descriptor, and true if it is a terminal that was closed.
@@ -73,10 +77,10 @@ pub(super) enum Pipe {
 
 impl Pipe {
     /// The end that another process holds.
-    pub(super) fn sought(self, inode: u64) -> End {
+    pub(super) fn sought(self, inode: u64) -> SearchedEnd {
         match self {
-            Pipe::Stdin => End::Writing(inode),
-            Pipe::Stdout | Pipe::StdoutAlone => End::Reading(inode),
+            Pipe::Stdin => SearchedEnd::Writing(inode),
+            Pipe::Stdout | Pipe::StdoutAlone => SearchedEnd::Reading(inode),
         }
     }
 

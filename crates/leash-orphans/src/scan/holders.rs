@@ -8,14 +8,14 @@ use std::ffi::CStr;
 
 use rustix::io::Errno;
 
-use crate::facts::{OtherEnd, Unread, UnreadReason};
+use crate::facts::{OtherEnd, UnreadProcess, UnreadReason};
 use leash_model::identity::Identity;
 use leash_tree::platform::descriptors::{Descriptors, Link};
 use leash_tree::platform::proc::{self, Proc};
 
 /// The end that is searched for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum End {
+pub(super) enum SearchedEnd {
     /// The writing end of a pipe.
     Writing(u64),
     /// The reading end of a pipe.
@@ -35,18 +35,18 @@ pub(super) struct Candidate {
 /// One search for all ends.
 pub(super) struct HolderSearch<'a> {
     proc: &'a Proc,
-    wanted: HashMap<End, Vec<Identity>>,
+    wanted: HashMap<SearchedEnd, Vec<Identity>>,
     looked: HashSet<i32>,
     /// Processes that may be orphans themselves: if one of them holds an end, the search continues.
     suspects: &'a HashSet<i32>,
     complete: bool,
-    pub(super) unread: Vec<Unread>,
+    pub(super) unread: Vec<UnreadProcess>,
 }
 
 impl<'a> HolderSearch<'a> {
     pub(super) fn new(
         proc: &'a Proc,
-        wanted: impl Iterator<Item = End>,
+        wanted: impl Iterator<Item = SearchedEnd>,
         suspects: &'a HashSet<i32>,
     ) -> HolderSearch<'a> {
         let wanted = wanted.map(|end| (end, Vec::new())).collect();
@@ -77,7 +77,7 @@ impl<'a> HolderSearch<'a> {
     }
 
     /// The holders of this end. The caller knows from the kernel that a holder exists.
-    pub(super) fn answer(&self, end: End) -> OtherEnd {
+    pub(super) fn answer(&self, end: SearchedEnd) -> OtherEnd {
         match self.wanted.get(&end) {
             Some(by) if !by.is_empty() => OtherEnd::Held { by: by.clone(), all: self.complete },
             _ => OtherEnd::NotVisible(UnreadReason::Unseen),
@@ -95,7 +95,7 @@ impl<'a> HolderSearch<'a> {
             Err(Errno::ACCESS | Errno::PERM) => return self.note(seen, UnreadReason::NotPermitted),
             Err(_) => return self.note(seen, UnreadReason::Exhausted),
         };
-        let mut found: Vec<End> = Vec::new();
+        let mut found: Vec<SearchedEnd> = Vec::new();
         if fds.each(|number, link| found.extend(self.ends(&fds, number, link))).is_err() {
             return self.note(seen, UnreadReason::Exhausted);
         }
@@ -115,26 +115,26 @@ impl<'a> HolderSearch<'a> {
     }
 
     fn note(&mut self, seen: Candidate, why: UnreadReason) {
-        self.unread.push(Unread { id: seen.id, why });
+        self.unread.push(UnreadProcess { id: seen.id, why });
     }
 
     /// The searched ends that a descriptor is.
-    fn ends(&self, fds: &Descriptors, number: &CStr, link: Option<Link>) -> impl Iterator<Item = End> {
-        let is_wanted = |end: &End| self.wanted.contains_key(end);
+    fn ends(&self, fds: &Descriptors, number: &CStr, link: Option<Link>) -> impl Iterator<Item = SearchedEnd> {
+        let is_wanted = |end: &SearchedEnd| self.wanted.contains_key(end);
         let ends = match link {
-            Some(Link::Socket(inode)) => [Some(End::Socket(inode)).filter(is_wanted), None],
+            Some(Link::Socket(inode)) => [Some(SearchedEnd::Socket(inode)).filter(is_wanted), None],
             Some(Link::Pipe(inode)) => {
-                [End::Writing(inode), End::Reading(inode)].map(|end| Some(end).filter(is_wanted))
+                [SearchedEnd::Writing(inode), SearchedEnd::Reading(inode)].map(|end| Some(end).filter(is_wanted))
             }
             None => [None, None],
         };
         // Only a wanted pipe needs a second question to the kernel.
-        let is_pipe = ends.iter().flatten().any(|end| !matches!(end, End::Socket(_)));
+        let is_pipe = ends.iter().flatten().any(|end| !matches!(end, SearchedEnd::Socket(_)));
         let (reads, writes) = if is_pipe { fds.access(number) } else { (true, true) };
         ends.into_iter().flatten().filter(move |end| match end {
-            End::Writing(_) => writes,
-            End::Reading(_) => reads,
-            End::Socket(_) => true,
+            SearchedEnd::Writing(_) => writes,
+            SearchedEnd::Reading(_) => reads,
+            SearchedEnd::Socket(_) => true,
         })
     }
 }

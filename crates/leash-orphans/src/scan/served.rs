@@ -6,13 +6,13 @@ use std::fs;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::facts::Served;
-use leash_tree::owner::peer::table::{self, Entry};
+use crate::facts::AcceptedConnection;
+use leash_tree::owner::peer::table::{self, TcpEntry};
 use leash_tree::platform::descriptors::{Descriptors, Link};
 
 /// The sockets of one network namespace, by inode with their owners.
 #[derive(Default)]
-struct Space {
+struct NetworkNamespace {
     /// The /proc directory of one of the owners.
     dir: String,
     sockets: HashMap<u64, Vec<i32>>,
@@ -20,8 +20,8 @@ struct Space {
 
 /// The connections that these processes, each with its /proc directory, have accepted. Connections of an unreadable
 /// process are missing, but such a process is never proved an orphan.
-pub(super) fn served(processes: impl Iterator<Item = (i32, String)>) -> Vec<Served> {
-    let mut spaces: HashMap<PathBuf, Space> = HashMap::new();
+pub(super) fn served(processes: impl Iterator<Item = (i32, String)>) -> Vec<AcceptedConnection> {
+    let mut spaces: HashMap<PathBuf, NetworkNamespace> = HashMap::new();
     for (pid, dir) in processes {
         let sockets = sockets(&dir);
         // Each network namespace has its own tables.
@@ -48,14 +48,14 @@ fn sockets(dir: &str) -> Vec<u64> {
 }
 
 /// The TCP tables as one of the owners sees them.
-fn entries(dir: &str) -> Vec<Entry> {
+fn entries(dir: &str) -> Vec<TcpEntry> {
     let read = |name: &str| fs::read_to_string(format!("{dir}/net/{name}")).unwrap_or_default();
     ["tcp", "tcp6"].map(read).iter().flat_map(|table| table.lines()).filter_map(table::entry).collect()
 }
 
 /// Accepted connections of these sockets' owners: the local port is one on which an owner listens.
-fn accepted(entries: &[Entry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<Served> {
-    let owners = |entry: &Entry| sockets.get(&entry.inode);
+fn accepted(entries: &[TcpEntry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<AcceptedConnection> {
+    let owners = |entry: &TcpEntry| sockets.get(&entry.inode);
     let listeners = entries.iter().filter(|entry| entry.listens);
     let ports: HashMap<u16, &Vec<i32>> =
         listeners.filter_map(|entry| Some((entry.local.port(), owners(entry)?))).collect();
@@ -72,7 +72,7 @@ fn accepted(entries: &[Entry], sockets: &HashMap<u64, Vec<i32>>) -> Vec<Served> 
         let Some(by) = by.filter(|_| ports.contains_key(&port)) else { continue };
         let clients = ends.get(&(entry.remote, entry.local)).and_then(|inode| sockets.get(inode));
         let clients = clients.cloned().unwrap_or_default();
-        served.extend(by.iter().map(|by| Served { by: *by, port, clients: clients.clone() }));
+        served.extend(by.iter().map(|by| AcceptedConnection { by: *by, port, clients: clients.clone() }));
     }
     served
 }
@@ -97,7 +97,7 @@ mod tests {
     }
 
     fn check(lines: &[String], sockets: &[(u64, i32)], expected: &[(i32, u16, &[i32])]) {
-        let entries: Vec<Entry> = lines.iter().filter_map(|line| table::entry(line)).collect();
+        let entries: Vec<TcpEntry> = lines.iter().filter_map(|line| table::entry(line)).collect();
         assert_eq!(entries.len(), lines.len());
         let sockets = sockets.iter().map(|(inode, pid)| (*inode, vec![*pid])).collect();
         let served = accepted(&entries, &sockets);
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(mine().count(), 0);
         let _client = TcpStream::connect(address).unwrap();
         let _accepted = listener.accept().unwrap();
-        let found: Vec<Served> = mine().collect();
-        assert_eq!(found, [Served { by: me(), port: address.port(), clients: vec![me()] }]);
+        let found: Vec<AcceptedConnection> = mine().collect();
+        assert_eq!(found, [AcceptedConnection { by: me(), port: address.port(), clients: vec![me()] }]);
     }
 }

@@ -10,7 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::strangers::ProcEntry;
+use super::unrelated::ProcEntry;
 use crate::facts::Process;
 use leash_tree::platform::proc::{self, is_dead};
 
@@ -32,12 +32,12 @@ pub(crate) fn now() -> u64 {
     clippy::large_enum_variant,
     reason = "the value is moved out at once, and an allocation for each process costs more"
 )]
-pub(super) enum Who {
+pub(super) enum PidReading {
     Process(Process),
     /// A kernel thread; it stays one.
-    Kernel,
+    KernelThread,
     /// No process, or a dead one.
-    Nobody,
+    NoProcess,
 }
 
 /// The /proc entry of a process.
@@ -47,19 +47,19 @@ pub(super) fn node(pid: i32) -> Option<ProcEntry> {
 }
 
 /// Reads a process without its arguments.
-pub(super) fn read(pid: i32) -> Who {
+pub(super) fn read(pid: i32) -> PidReading {
     let mut space = [MaybeUninit::uninit(); 1024];
-    let Ok(file) = open(pid, "stat") else { return Who::Nobody };
-    let Ok((text, _)) = rustix::io::read(&file, &mut space) else { return Who::Nobody };
+    let Ok(file) = open(pid, "stat") else { return PidReading::NoProcess };
+    let Ok((text, _)) = rustix::io::read(&file, &mut space) else { return PidReading::NoProcess };
     match parse(text) {
-        Who::Process(process) => {
+        PidReading::Process(process) => {
             let owner = match process.state {
                 // When the first thread has exited, its files belong to root; read the owner from another thread.
                 'Z' => rustix::fs::stat(format!("{}/stat", process.proc_dir())),
                 // The owner of the file is the effective user of the process, or root if the process is not dumpable.
                 _ => rustix::fs::fstat(&file),
             };
-            owner.map_or(Who::Nobody, |owner| Who::Process(Process { uid: owner.st_uid, ..process }))
+            owner.map_or(PidReading::NoProcess, |owner| PidReading::Process(Process { uid: owner.st_uid, ..process }))
         }
         other => other,
     }
@@ -105,12 +105,12 @@ fn open(pid: i32, name: &str) -> Result<OwnedFd, Errno> {
 }
 
 /// Parses a `stat` line. A malformed line is treated as no process.
-fn parse(text: &[u8]) -> Who {
-    fields(text).unwrap_or(Who::Nobody)
+fn parse(text: &[u8]) -> PidReading {
+    fields(text).unwrap_or(PidReading::NoProcess)
 }
 
 /// The command name may contain spaces and parentheses; the last `)` ends it.
-fn fields(text: &[u8]) -> Option<Who> {
+fn fields(text: &[u8]) -> Option<PidReading> {
     let open = text.iter().position(|&byte| byte == b'(')?;
     let close = text.iter().rposition(|&byte| byte == b')')?;
     let pid = number(text.get(..open)?.strip_suffix(b" ")?)?;
@@ -123,12 +123,12 @@ fn fields(text: &[u8]) -> Option<Who> {
         *field = number(rest.next()?);
     }
     if at[9]? & KERNEL_THREAD != 0 {
-        return Some(Who::Kernel);
+        return Some(PidReading::KernelThread);
     }
     if is_dead(state, at[20]?) {
-        return Some(Who::Nobody);
+        return Some(PidReading::NoProcess);
     }
-    let mut process = Process::nobody(i32::try_from(pid).ok()?, at[22]?);
+    let mut process = Process::new(i32::try_from(pid).ok()?, at[22]?);
     process.comm = String::from_utf8_lossy(comm).into_owned();
     process.state = state;
     process.ppid = i32::try_from(at[4]?).ok()?;
@@ -136,7 +136,7 @@ fn fields(text: &[u8]) -> Option<Who> {
     // A terminal number that does not fit is still a terminal.
     process.tty = at[7].and_then(|tty| i32::try_from(tty).ok()).unwrap_or(-1);
     process.resident = at[24]?.saturating_mul(rustix::param::page_size() as u64);
-    Some(Who::Process(process))
+    Some(PidReading::Process(process))
 }
 
 fn number(digits: &[u8]) -> Option<u64> {
@@ -152,8 +152,8 @@ mod tests {
 
     fn parsed(text: &str) -> Option<Process> {
         match parse(text.as_bytes()) {
-            Who::Process(process) => Some(process),
-            Who::Kernel | Who::Nobody => None,
+            PidReading::Process(process) => Some(process),
+            PidReading::KernelThread | PidReading::NoProcess => None,
         }
     }
 
@@ -167,13 +167,13 @@ mod tests {
 
     #[test]
     fn dead_processes_and_kernel_threads_are_skipped() {
-        assert!(matches!(parse(LINE.replace(") S ", ") Z ").as_bytes()), Who::Nobody));
+        assert!(matches!(parse(LINE.replace(") S ", ") Z ").as_bytes()), PidReading::NoProcess));
         // The first thread has exited, another one still runs.
         let threads = LINE.replace(") S ", ") Z ").replace(" 20 0 1 0 777", " 20 0 2 0 777");
-        assert!(matches!(parse(threads.as_bytes()), Who::Process(_)));
-        assert!(matches!(parse(LINE.replace("4194560", "2129984").as_bytes()), Who::Kernel));
+        assert!(matches!(parse(threads.as_bytes()), PidReading::Process(_)));
+        assert!(matches!(parse(LINE.replace("4194560", "2129984").as_bytes()), PidReading::KernelThread));
         for text in ["", "42", "42 (x", "42 (x)", "42 (x) S 1 2 3", ")(", "x (x) S 1 2 3", "42 (x) S 1 2 3\n"] {
-            assert!(matches!(parse(text.as_bytes()), Who::Nobody), "{text}");
+            assert!(matches!(parse(text.as_bytes()), PidReading::NoProcess), "{text}");
         }
     }
 
@@ -189,7 +189,7 @@ mod tests {
     #[test]
     fn the_test_process_is_found() {
         let me = rustix::process::getpid().as_raw_pid();
-        let Who::Process(process) = read(me) else { panic!("the test process was not found") };
+        let PidReading::Process(process) = read(me) else { panic!("the test process was not found") };
         assert_eq!(arguments(me), std::env::args().collect::<Vec<_>>());
         assert_eq!(process.uid, rustix::process::geteuid().as_raw());
         assert!(process.id.start <= now());

@@ -189,12 +189,12 @@ fn the_host_still_sees_the_end_of_a_dead_servers_output() {
 #[test]
 fn descriptors_of_unrelated_processes_are_not_read() {
     let stage = Stage::set();
-    let stranger = Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::piped()).spawn().unwrap());
+    let other = Sleeper(Command::new("sleep").arg("1000").stdin(Stdio::piped()).spawn().unwrap());
     let facts = scan(&Proc::own().unwrap(), &stage.knowledge, &[]);
-    let seen = facts.process(stranger.pid()).unwrap();
+    let seen = facts.process(other.pid()).unwrap();
     assert_eq!((seen.stdin.kind, seen.ppid), (DescriptorKind::NotAsked, me()));
     assert!(seen.marks.is_empty());
     assert!(facts.ancestors(seen).any(|above| above.id.pid == me()));
-    let asked = scan(&Proc::own().unwrap(), &stage.knowledge, &[stranger.pid()]);
-    assert_eq!(holders(&asked.process(stranger.pid()).unwrap().stdin.other_end), [me()]);
+    let asked = scan(&Proc::own().unwrap(), &stage.knowledge, &[other.pid()]);
+    assert_eq!(holders(&asked.process(other.pid()).unwrap().stdin.other_end), [me()]);
 }

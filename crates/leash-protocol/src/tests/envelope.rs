@@ -4,7 +4,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::json;
-use crate::envelope::{Envelope, IdKey, Kind, Malformed, Message, Splice, codes, error_body};
+use crate::envelope::{Envelope, EnvelopeKind, IdKey, Malformed, Message, Splice, codes, error_body};
 
 fn one(source: &str) -> Envelope<'_> {
     match Message::read(source.as_bytes()) {
@@ -20,16 +20,16 @@ fn text(raw: Option<&RawValue>) -> Option<&str> {
 #[test]
 fn the_kind_depends_on_method_and_id() {
     let cases = [
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a"}"#, Kind::Request),
-        (r#"{"jsonrpc":"2.0","id":"","method":""}"#, Kind::Request),
-        (r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#, Kind::Request),
-        (r#"{"jsonrpc":"2.0","method":"a"}"#, Kind::Notification),
-        (r#"{"jsonrpc":"2.0","method":"a","params":null}"#, Kind::Notification),
-        (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, Kind::Response),
-        (r#"{"jsonrpc":"2.0","id":1,"result":null}"#, Kind::Response),
-        (r#"{"jsonrpc":"2.0","id":1,"method":null,"result":{},"error":null}"#, Kind::Response),
-        (r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, Kind::Response),
-        (r#"{"jsonrpc":"2.0","error":{}}"#, Kind::Response),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"a"}"#, EnvelopeKind::Request),
+        (r#"{"jsonrpc":"2.0","id":"","method":""}"#, EnvelopeKind::Request),
+        (r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#, EnvelopeKind::Request),
+        (r#"{"jsonrpc":"2.0","method":"a"}"#, EnvelopeKind::Notification),
+        (r#"{"jsonrpc":"2.0","method":"a","params":null}"#, EnvelopeKind::Notification),
+        (r#"{"jsonrpc":"2.0","id":1,"result":{}}"#, EnvelopeKind::Response),
+        (r#"{"jsonrpc":"2.0","id":1,"result":null}"#, EnvelopeKind::Response),
+        (r#"{"jsonrpc":"2.0","id":1,"method":null,"result":{},"error":null}"#, EnvelopeKind::Response),
+        (r#"{"jsonrpc":"2.0","id":null,"error":{}}"#, EnvelopeKind::Response),
+        (r#"{"jsonrpc":"2.0","error":{}}"#, EnvelopeKind::Response),
     ];
     for (source, kind) in cases {
         assert_eq!(one(source).kind, kind, "{source}");
@@ -217,7 +217,7 @@ fn an_error_body_can_be_read() {
         error_body(request.id, codes::UNSUPPORTED_VERSION, "not \"spoken\"\n", Some(json!({"supported": ["x"]})));
     let text = String::from_utf8(body).expect("text");
     let envelope = one(&text);
-    assert_eq!((envelope.kind, envelope.key()), (Kind::Response, request.key()));
+    assert_eq!((envelope.kind, envelope.key()), (EnvelopeKind::Response, request.key()));
     assert_eq!(envelope.error_code(), Some(-32022));
     let error = json!({"code": -32022, "message": "not \"spoken\"\n", "data": {"supported": ["x"]}});
     assert_eq!(

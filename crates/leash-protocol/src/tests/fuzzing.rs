@@ -7,7 +7,7 @@
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::envelope::{Envelope, IdKey, Kind, Malformed, Message, Splice};
+use super::envelope::{Envelope, EnvelopeKind, IdKey, Malformed, Message, Splice};
 use super::frame::{Line, Lines};
 use super::sse::{self, Event, Splitter, TooLarge};
 
@@ -16,8 +16,8 @@ pub fn sse_splitter(bytes: &[u8]) {
     let (events, rest) = split(usize::MAX, [bytes].into_iter());
     let raw: Vec<u8> = events.iter().flatten().flat_map(|event| event.raw.to_vec()).chain(rest.clone()).collect();
     assert_eq!(raw, bytes, "the events are the stream");
-    let said: Vec<Said> = events.iter().flatten().map(Said::by).collect();
-    assert_eq!(said, said_by_the_standard(bytes), "an event has the fields of the standard");
+    let fields: Vec<EventFields> = events.iter().flatten().map(EventFields::of).collect();
+    assert_eq!(fields, fields_by_the_standard(bytes), "an event has the fields of the standard");
 
     for limit in [usize::MAX, hash(bytes) as usize % 48] {
         let bounded = |raw: usize| if raw > limit { Err(TooLarge { limit }) } else { Ok(()) };
@@ -78,7 +78,7 @@ pub fn envelope_reader(bytes: &[u8]) {
         return;
     };
     for (at, envelope) in message.envelopes().iter().enumerate() {
-        ask_everything(envelope);
+        call_every_reader(envelope);
         check_splice(bytes, &message, at);
         if let Some(value) = &value {
             let value = if let Message::Batch(_) = message { &value[at] } else { value };
@@ -139,8 +139,8 @@ fn check_splice(bytes: &[u8], message: &Message<'_>, at: usize) {
 }
 
 /// Calls every function that reads a message: it may find nothing, but must return.
-fn ask_everything(envelope: &Envelope<'_>) {
-    assert_eq!(envelope.kind == Kind::Response, envelope.method.is_none());
+fn call_every_reader(envelope: &Envelope<'_>) {
+    assert_eq!(envelope.kind == EnvelopeKind::Response, envelope.method.is_none());
     let found = (envelope.progress_token(), envelope.cancelled(), envelope.subscription(), envelope.error_code());
     std::hint::black_box(found);
     std::hint::black_box((
@@ -189,7 +189,7 @@ fn framed<'b>(limit: usize, pieces: impl Iterator<Item = &'b [u8]>) -> Vec<Line>
 
 /// The fields of an event.
 #[derive(Debug, Default, PartialEq)]
-struct Said {
+struct EventFields {
     id: Option<String>,
     name: Option<String>,
     retry: Option<u64>,
@@ -197,8 +197,8 @@ struct Said {
     has_field: bool,
 }
 
-impl Said {
-    fn by(event: &Event) -> Self {
+impl EventFields {
+    fn of(event: &Event) -> Self {
         Self {
             id: event.id(),
             name: event.name(),
@@ -209,7 +209,7 @@ impl Said {
     }
 
     /// Processes one line, by "process the field" of the standard.
-    fn hear(&mut self, line: &[u8]) {
+    fn process_line(&mut self, line: &[u8]) {
         let (name, value) = match line.iter().position(|byte| *byte == b':') {
             Some(0) => return,
             None => (line, &line[line.len()..]),
@@ -236,10 +236,10 @@ impl Said {
     }
 }
 
-fn said_by_the_standard(stream: &[u8]) -> Vec<Said> {
+fn fields_by_the_standard(stream: &[u8]) -> Vec<EventFields> {
     let stream = stream.strip_prefix(b"\xef\xbb\xbf").unwrap_or(stream);
     let mut all = Vec::new();
-    let mut current = Said::default();
+    let mut current = EventFields::default();
     let mut lines = lines(stream);
     // The last line has no ending, so it is ignored.
     lines.pop();
@@ -247,7 +247,7 @@ fn said_by_the_standard(stream: &[u8]) -> Vec<Said> {
         if line.is_empty() {
             all.push(std::mem::take(&mut current));
         } else {
-            current.hear(line);
+            current.process_line(line);
         }
     }
     all

@@ -5,7 +5,7 @@ use proptest::sample::select;
 use serde_json::Value;
 
 use super::json::{self, Text};
-use crate::envelope::{Envelope, IdKey, Kind, Message, Splice};
+use crate::envelope::{Envelope, EnvelopeKind, IdKey, Message, Splice};
 use crate::fuzzing;
 
 /// The placeholder for the id: a control character, which JSON never contains.
@@ -16,7 +16,7 @@ const PLACE: &str = "\u{1}";
 struct Written {
     /// The text with [`PLACE`] for the id.
     template: String,
-    kind: Kind,
+    kind: EnvelopeKind,
     id: Id,
     method: String,
     /// The parameters, or the result of a response.
@@ -34,7 +34,7 @@ impl Written {
 
     /// Checks that the envelope has the expected values.
     fn check(&self, envelope: &Envelope<'_>) {
-        let is_response = self.kind == Kind::Response;
+        let is_response = self.kind == EnvelopeKind::Response;
         assert_eq!(envelope.kind, self.kind);
         assert_eq!(envelope.method.as_deref(), (!is_response).then_some(self.method.as_str()));
         assert_eq!(envelope.params.map(|raw| raw.get()), (!is_response).then_some(self.body.as_str()));
@@ -43,7 +43,7 @@ impl Written {
     }
 
     fn check_id(&self, envelope: &Envelope<'_>, id: &Id) {
-        let has_id = self.kind != Kind::Notification;
+        let has_id = self.kind != EnvelopeKind::Notification;
         assert_eq!(envelope.id.map(|id| id.get()), has_id.then_some(id.written()));
         assert_eq!(envelope.key(), has_id.then(|| id.key()));
         assert_eq!(envelope.key().map(|key| key.as_str().to_owned()), has_id.then(|| id.written().to_owned()));
@@ -80,7 +80,7 @@ fn id() -> impl Strategy<Value = Id> {
 }
 
 fn message() -> impl Strategy<Value = Written> {
-    let kind = select(vec![Kind::Request, Kind::Notification, Kind::Response]);
+    let kind = select(vec![EnvelopeKind::Request, EnvelopeKind::Notification, EnvelopeKind::Response]);
     let parts = (kind, id(), json::any_text(), json::value());
     let others = (proptest::collection::vec((any_name(), json::value()), 0..6), json::blank());
     (parts, others).prop_flat_map(|((kind, id, method, body), (others, blank))| {
@@ -96,11 +96,11 @@ fn message() -> impl Strategy<Value = Written> {
 }
 
 /// The fields that a message of a kind must have, in any order.
-fn own_entries(kind: Kind, method: &Text, body: &str) -> impl Strategy<Value = Vec<(Text, String)>> + use<> {
+fn own_entries(kind: EnvelopeKind, method: &Text, body: &str) -> impl Strategy<Value = Vec<(Text, String)>> + use<> {
     let own = match kind {
-        Kind::Request => vec![("id", PLACE), ("method", method.written.as_str()), ("params", body)],
-        Kind::Notification => vec![("method", method.written.as_str()), ("params", body)],
-        Kind::Response => vec![("id", PLACE), ("result", body)],
+        EnvelopeKind::Request => vec![("id", PLACE), ("method", method.written.as_str()), ("params", body)],
+        EnvelopeKind::Notification => vec![("method", method.written.as_str()), ("params", body)],
+        EnvelopeKind::Response => vec![("id", PLACE), ("result", body)],
     };
     let own = own.into_iter().map(|(name, value)| json::entry(name, Just(value.to_owned())));
     let version = json::entry("jsonrpc", json::written("2.0".into()).prop_map(|text| text.written));

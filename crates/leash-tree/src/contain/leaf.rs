@@ -14,7 +14,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::caps::Caps;
-use crate::platform::proc::{Listed, read_small};
+use crate::platform::proc::{ProcessList, read_small};
 
 /// An open leaf.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Leaf {
     pub(crate) fn create(dir: &Path, caps: Caps) -> Result<Leaf, String> {
         let parent = dir.parent().ok_or("no parent cgroup")?;
         for (controller, _, _) in caps.settings() {
-            hand_down(parent, controller)?;
+            enable_controller(parent, controller)?;
         }
         fs::create_dir(dir).map_err(|error| format!("mkdir {}: {error}", dir.display()))?;
         let made = Leaf::open(dir).map_err(|error| format!("open {}: {error}", dir.display())).and_then(|leaf| {
@@ -115,9 +115,9 @@ impl Leaf {
     }
 
     /// The members, in it and below it, as numbers of our own PID namespace.
-    pub(crate) fn procs(&self) -> Listed<i32> {
+    pub(crate) fn procs(&self) -> ProcessList<i32> {
         let (dirs, complete) = self.subtree();
-        let mut procs = Listed { found: Vec::new(), complete };
+        let mut procs = ProcessList { found: Vec::new(), complete };
         for dir in dirs {
             match fs::read_to_string(dir.join("cgroup.procs")) {
                 Ok(list) => {
@@ -192,7 +192,7 @@ fn is_removed(error: &io::Error) -> bool {
 }
 
 /// Makes a controller available in the children of `parent`.
-fn hand_down(parent: &Path, controller: &str) -> Result<(), String> {
+fn enable_controller(parent: &Path, controller: &str) -> Result<(), String> {
     let listed = |file: &str| {
         read_small(parent.join(file)).unwrap_or_default().split_ascii_whitespace().any(|word| word == controller)
     };
@@ -216,7 +216,7 @@ fn hand_down(parent: &Path, controller: &str) -> Result<(), String> {
 
 /// Moves the calling process into a cgroup below `scope`. Returns the path for the tree's leaf beside it. This lets
 /// `scope` hand controllers down, which a cgroup with its own members may not do.
-pub(crate) fn step_aside(scope: &Path) -> Result<PathBuf, String> {
+pub(crate) fn move_to_sibling(scope: &Path) -> Result<PathBuf, String> {
     let aside = scope.join("keeper");
     fs::create_dir(&aside).map_err(|error| format!("mkdir {}: {error}", aside.display()))?;
     fs::write(aside.join("cgroup.procs"), "0").map_err(|error| format!("move into {}: {error}", aside.display()))?;

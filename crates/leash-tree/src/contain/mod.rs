@@ -1,6 +1,6 @@
 //! Containments: the kernel features that keep a tree together. leash tries them and uses the best one that works.
 
-use leash_model::containment::{Containment, Refusal, Wish};
+use leash_model::containment::{Containment, ContainmentWish, Refusal};
 
 pub mod caps;
 pub(crate) mod dbus;
@@ -22,10 +22,10 @@ pub struct Situation {
 }
 
 /// The order in which leash tries containments, and the reasons why it skips the others.
-pub fn candidates(wish: Wish, situation: Situation) -> (Vec<Containment>, Vec<Refusal>) {
+pub fn candidates(wish: ContainmentWish, situation: Situation) -> (Vec<Containment>, Vec<Refusal>) {
     let (mut order, mut refused) = (Vec::new(), Vec::new());
     for containment in Containment::ALL {
-        match passed_over(containment, wish, situation) {
+        match reason_to_skip(containment, wish, situation) {
             None => order.push(containment),
             Some(why) => refused.push(Refusal::new(containment, why)),
         }
@@ -33,7 +33,7 @@ pub fn candidates(wish: Wish, situation: Situation) -> (Vec<Containment>, Vec<Re
     (order, refused)
 }
 
-fn passed_over(containment: Containment, wish: Wish, situation: Situation) -> Option<String> {
+fn reason_to_skip(containment: Containment, wish: ContainmentWish, situation: Situation) -> Option<String> {
     if let Some(exactly) = wish.exactly {
         if containment != exactly {
             return Some(format!("`{exactly}` was asked for"));
@@ -64,7 +64,7 @@ mod tests {
 
     const PLAIN: Situation = Situation { own_proc: true, pid_one: false, spares: false, caps: false };
 
-    fn check(wish: Wish, situation: Situation, order: &str) {
+    fn check(wish: ContainmentWish, situation: Situation, order: &str) {
         let (candidates, refused) = candidates(wish, situation);
         let names: Vec<_> = candidates.iter().map(|containment| containment.name()).collect();
         assert_eq!(names.join(" "), order);
@@ -73,24 +73,28 @@ mod tests {
 
     #[test]
     fn best_first_and_sealed_only_when_asked() {
-        check(Wish::default(), PLAIN, "unit leaf reaper group");
-        check(Wish::default(), Situation { pid_one: true, ..PLAIN }, "sealed unit leaf reaper group");
-        check(Wish { at_least: Some(Containment::Leaf), exactly: None }, PLAIN, "unit leaf");
-        check(Wish { at_least: Some(Containment::Sealed), exactly: None }, PLAIN, "sealed");
+        check(ContainmentWish::default(), PLAIN, "unit leaf reaper group");
+        check(ContainmentWish::default(), Situation { pid_one: true, ..PLAIN }, "sealed unit leaf reaper group");
+        check(ContainmentWish { at_least: Some(Containment::Leaf), exactly: None }, PLAIN, "unit leaf");
+        check(ContainmentWish { at_least: Some(Containment::Sealed), exactly: None }, PLAIN, "sealed");
         for containment in Containment::ALL {
-            check(Wish { exactly: Some(containment), at_least: None }, PLAIN, containment.name());
+            check(ContainmentWish { exactly: Some(containment), at_least: None }, PLAIN, containment.name());
         }
     }
 
     #[test]
     fn a_foreign_proc_is_never_walked() {
-        check(Wish::default(), Situation { own_proc: false, ..PLAIN }, "leaf group");
+        check(ContainmentWish::default(), Situation { own_proc: false, ..PLAIN }, "leaf group");
     }
 
     #[test]
     fn spares_and_caps_narrow_the_choice() {
-        check(Wish::default(), Situation { spares: true, ..PLAIN }, "leaf reaper group");
-        check(Wish::default(), Situation { caps: true, ..PLAIN }, "unit leaf");
-        check(Wish { exactly: Some(Containment::Reaper), at_least: None }, Situation { caps: true, ..PLAIN }, "");
+        check(ContainmentWish::default(), Situation { spares: true, ..PLAIN }, "leaf reaper group");
+        check(ContainmentWish::default(), Situation { caps: true, ..PLAIN }, "unit leaf");
+        check(
+            ContainmentWish { exactly: Some(Containment::Reaper), at_least: None },
+            Situation { caps: true, ..PLAIN },
+            "",
+        );
     }
 }

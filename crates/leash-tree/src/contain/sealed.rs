@@ -19,7 +19,7 @@ use rustix::process::{Signal, WaitOptions};
 
 use crate::platform::linux::{self, CloneInto, Forked};
 use crate::platform::proc::Proc;
-use crate::platform::spawn::{self, Program, Report, SpawnError, Stage};
+use crate::platform::spawn::{self, Program, ReportPipe, SpawnError, SpawnStep};
 use leash_model::receipt::Exit;
 
 /// A sealed tree as the keeper holds it.
@@ -52,12 +52,12 @@ pub(crate) fn spawn(program: &Program, proc: Option<&Proc>) -> Result<Sealed, Sp
     };
     drop((report, go_reader, status_writer));
     let failure = match progress.next() {
-        Some((Stage::Armed, _)) => {
+        Some((SpawnStep::Armed, _)) => {
             // From here on the kernel ends the namespace when we die; before that, the closed pipe would have ended it.
             let _ = rustix::io::write(&go_writer, b"g");
             progress.next()
         }
-        other => other.or(Some((Stage::Fork, Errno::SRCH))),
+        other => other.or(Some((SpawnStep::Fork, Errno::SRCH))),
     };
     if let Some((stage, errno)) = failure {
         let _ = linux::kill_own_child(init);
@@ -100,7 +100,7 @@ struct Ids {
 }
 
 /// Runs as pid 1 of the namespace: prepares it, starts the launcher, and reaps until nothing is left.
-fn become_init(program: &Program, user: Ids, report: Report, go: OwnedFd, status: OwnedFd) -> ! {
+fn become_init(program: &Program, user: Ids, report: ReportPipe, go: OwnedFd, status: OwnedFd) -> ! {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     // getppid is always 0 here, so we check the keeper by its pipe: end of file means that it died before the death
     // signal was armed.
@@ -113,18 +113,18 @@ fn become_init(program: &Program, user: Ids, report: Report, go: OwnedFd, status
     if user.uid != 0
         && let Err(errno) = map_user(user)
     {
-        report.fail(Stage::UserMap, errno);
+        report.fail(SpawnStep::UserMap, errno);
     }
     if let Err(errno) = mount_proc() {
-        report.fail(Stage::MountProc, errno);
+        report.fail(SpawnStep::MountProc, errno);
     }
     match linux::fork_into(CloneInto::default()) {
-        Err(errno) => report.fail(Stage::Fork, errno),
+        Err(errno) => report.fail(SpawnStep::Fork, errno),
         Ok(Forked::Child) => become_launcher(program, report, status),
         Ok(Forked::Parent(_)) => {}
     }
     drop((report, status));
-    spawn::let_go_of_stdio();
+    spawn::detach_stdio();
     linux::close_from(3);
     // Orphans of the namespace become our children. When none is left, the namespace may end.
     while !matches!(rustix::process::wait(WaitOptions::empty()), Err(Errno::CHILD)) {}
@@ -132,16 +132,16 @@ fn become_init(program: &Program, user: Ids, report: Report, go: OwnedFd, status
 }
 
 /// Runs as pid 2: the server's parent, which reports the server's exit.
-fn become_launcher(program: &Program, report: Report, status: OwnedFd) -> ! {
+fn become_launcher(program: &Program, report: ReportPipe, status: OwnedFd) -> ! {
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     let parent = rustix::process::getpid();
     let server = match linux::fork_into(CloneInto::default()) {
-        Err(errno) => report.fail(Stage::Fork, errno),
+        Err(errno) => report.fail(SpawnStep::Fork, errno),
         Ok(Forked::Child) => spawn::become_server(program, parent, &report),
         Ok(Forked::Parent(pid)) => pid,
     };
     drop(report);
-    spawn::let_go_of_stdio();
+    spawn::detach_stdio();
     // This also closes the ledger's lock, which must not outlive supervisor and keeper.
     let status = linux::keep_only(status.as_raw_fd());
     let status_of = |pid| rustix::process::waitpid(rustix::process::Pid::from_raw(pid), WaitOptions::empty());
@@ -183,8 +183,8 @@ pub(crate) fn explain(error: SpawnError) -> Option<String> {
             Some("no more user namespaces are allowed (user.max_user_namespaces)".to_owned())
         }
         SpawnError::Clone(errno) => Some(format!("making a PID namespace: {errno}")),
-        SpawnError::At(Stage::UserMap, errno) => Some(format!("mapping the user into a user namespace: {errno}")),
-        SpawnError::At(Stage::MountProc, errno) => Some(format!("mounting /proc in the namespace: {errno}")),
+        SpawnError::At(SpawnStep::UserMap, errno) => Some(format!("mapping the user into a user namespace: {errno}")),
+        SpawnError::At(SpawnStep::MountProc, errno) => Some(format!("mounting /proc in the namespace: {errno}")),
         SpawnError::At(..) => None,
     }
 }
@@ -199,15 +199,15 @@ mod tests {
             (SpawnError::Clone(Errno::NOSPC), Some("user.max_user_namespaces")),
             (SpawnError::Clone(Errno::PERM), Some("making a PID namespace")),
             (SpawnError::Clone(Errno::NOSYS), Some("making a PID namespace")),
-            (SpawnError::At(Stage::UserMap, Errno::PERM), Some("mapping the user")),
-            (SpawnError::At(Stage::MountProc, Errno::PERM), Some("mounting /proc")),
+            (SpawnError::At(SpawnStep::UserMap, Errno::PERM), Some("mapping the user")),
+            (SpawnError::At(SpawnStep::MountProc, Errno::PERM), Some("mounting /proc")),
             // The next containment would fail in the same way.
             (SpawnError::Clone(Errno::AGAIN), None),
             (SpawnError::Clone(Errno::NOMEM), None),
             (SpawnError::Pipe(Errno::MFILE), None),
-            (SpawnError::At(Stage::Exec, Errno::NOENT), None),
-            (SpawnError::At(Stage::Chdir, Errno::NOENT), None),
-            (SpawnError::At(Stage::Fork, Errno::AGAIN), None),
+            (SpawnError::At(SpawnStep::Exec, Errno::NOENT), None),
+            (SpawnError::At(SpawnStep::Chdir, Errno::NOENT), None),
+            (SpawnError::At(SpawnStep::Fork, Errno::AGAIN), None),
         ];
         for (error, part) in cases {
             let text = explain(error);

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags};
 pub(crate) use super::dbus::UserBus;
 use super::dbus::{Bus, ExecCommand, Property};
 use super::leaf;
-use crate::platform::identity::Held;
+use crate::platform::identity::HeldProcess;
 use crate::platform::poll;
 use crate::platform::proc::Proc;
 use leash_model::clock::Moment;
@@ -44,7 +44,7 @@ pub(crate) fn enter(bus: &UserBus, run: &str, supervisor: Identity, keeper: Iden
         .start_transient_unit(&scope, &scope_properties)
         .map_err(|error| format!("starting the scope: {error}"))
         .and_then(|_| wait_until_moved(&mut bus, &scope))
-        .and_then(|dir| leaf::step_aside(&dir));
+        .and_then(|dir| leaf::move_to_sibling(&dir));
     if moved.is_err() {
         // Without the scope the guard is useless. It would end with us anyway.
         bus.renew(limits::BUS);
@@ -119,7 +119,9 @@ pub(crate) fn guard(arguments: &[OsString]) {
         |index: usize| arguments.get(index).and_then(|text| text.to_str()).and_then(|text| text.parse::<u64>().ok());
     for first in [1, 3] {
         let (Some(pid), Some(start)) = (number(first), number(first + 1)) else { return };
-        let Some(held) = Held::open_same(&proc, Identity { pid: pid as i32, start, inode: None }) else { continue };
+        let Some(held) = HeldProcess::open_same(&proc, Identity { pid: pid as i32, start, inode: None }) else {
+            continue;
+        };
         let mut fds = [PollFd::new(&held, PollFlags::IN)];
         while matches!(rustix::event::poll(&mut fds, None), Ok(0) | Err(rustix::io::Errno::INTR)) {}
     }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use self::journal::{Journal, Line, Pages, read, text_of};
+use self::journal::{BookJournal, JournalContent, JournalLine, read, text_of};
 use super::store::{self, StoreError, path};
 use crate::ledger::receipts::is_shortage;
 use crate::places::Places;
@@ -51,7 +51,7 @@ pub struct Cover {
     pub process: Option<Identity>,
     /// The command that keeps it.
     #[serde(flatten)]
-    pub command: Command,
+    pub command: BookCommand,
     /// The file for its receipts.
     pub receipts: PathBuf,
     /// Its start, milliseconds since 1970.
@@ -61,7 +61,7 @@ pub struct Cover {
 /// The command that keeps a book.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
-pub enum Command {
+pub enum BookCommand {
     /// `leash serve`.
     Serve {
         /// The address on which it listens: the next gateway there takes its sessions over.
@@ -75,12 +75,12 @@ pub enum Command {
     },
 }
 
-impl Command {
+impl BookCommand {
     /// Its membership in a session; a gateway has none.
     pub fn member(&self) -> Option<&Membership> {
         match self {
-            Command::Serve { .. } => None,
-            Command::Connect { member } => Some(member),
+            BookCommand::Serve { .. } => None,
+            BookCommand::Connect { member } => Some(member),
         }
     }
 }
@@ -106,14 +106,14 @@ pub struct Book {
     cover: Cover,
     dir: PathBuf,
     lock: OwnedFd,
-    journal: RefCell<Journal>,
+    journal: RefCell<BookJournal>,
     /// The last write failed, and the failure was reported.
     failing: Cell<bool>,
 }
 
 /// A book whose gateway is gone. While we have it, no other process does.
 #[derive(Debug)]
-pub struct Abandoned {
+pub struct AbandonedBook {
     /// Its owner; `None` if the cover can't be read any more.
     pub cover: Option<Cover>,
     /// The sessions that it had open.
@@ -136,7 +136,7 @@ pub struct Listed {
 
 impl Listed {
     /// The socket of its keeper.
-    pub fn door(&self, runtime_dir: &Path) -> PathBuf {
+    pub fn handover_socket(&self, runtime_dir: &Path) -> PathBuf {
         path(&runtime_dir.join(DIR), &self.cover.run, "sock")
     }
 }
@@ -144,16 +144,16 @@ impl Listed {
 impl Book {
     /// Begins a book for a gateway, at an address if it listens on one.
     pub fn of_gateway(places: &Places, listen: Option<SocketAddr>) -> Result<Book, BookError> {
-        Book::begin(places, Book::cover(places, Command::Serve { listen }, id::random()))
+        Book::begin(places, Book::new_cover(places, BookCommand::Serve { listen }, id::random()))
     }
 
     /// Begins a book for a connection, which belongs to a session itself. The book has the connection's own run id, so
     /// that its receipt can be found by that id.
     pub fn of_connection(places: &Places, run: &str, member: Membership) -> Result<Book, BookError> {
-        Book::begin(places, Book::cover(places, Command::Connect { member }, run.to_owned()))
+        Book::begin(places, Book::new_cover(places, BookCommand::Connect { member }, run.to_owned()))
     }
 
-    fn cover(places: &Places, command: Command, run: String) -> Cover {
+    fn new_cover(places: &Places, command: BookCommand, run: String) -> Cover {
         Cover {
             version: BOOK_VERSION,
             boot: boot_id(),
@@ -170,7 +170,7 @@ impl Book {
         let path = path(&dir, &cover.run, "lock");
         let lock = store::new_lock(&path).map_err(|source| StoreError::Write { path, source })?;
         let path = self::path(&dir, &cover.run, "jsonl");
-        match Journal::create(&path, &cover, &[]) {
+        match BookJournal::create(&path, &cover, &[]) {
             Ok(journal) => Ok(Book { cover, dir, lock, journal: RefCell::new(journal), failing: Cell::new(false) }),
             Err(source) => {
                 remove(&dir, &cover.run);
@@ -188,10 +188,10 @@ impl Book {
         unwritten: impl FnOnce(&[Entry]) -> Vec<Entry>,
     ) -> io::Result<(Book, Vec<Entry>)> {
         let dir = places.runtime_dir.join(DIR);
-        let cover = Book::cover(places, old.command.clone(), old.run.clone());
+        let cover = Book::new_cover(places, old.command.clone(), old.run.clone());
         let mut open = pages_of(&dir, &old.run)?.open;
         open.extend(unwritten(&open));
-        let journal = Journal::create(&path(&dir, &old.run, "new"), &cover, &open)?;
+        let journal = BookJournal::create(&path(&dir, &old.run, "new"), &cover, &open)?;
         Ok((Book { cover, dir, lock, journal: RefCell::new(journal), failing: Cell::new(false) }, open))
     }
 
@@ -208,12 +208,12 @@ impl Book {
     }
 
     /// Its cover.
-    pub fn whose(&self) -> &Cover {
+    pub fn cover(&self) -> &Cover {
         &self.cover
     }
 
     /// The socket of its keeper.
-    pub fn door(&self) -> PathBuf {
+    pub fn handover_socket(&self) -> PathBuf {
         self.path("sock")
     }
 
@@ -230,19 +230,19 @@ impl Book {
     /// a failure is no reason to stop, and only the first of several failures in a row is reported.
     pub fn open(&self, entry: &Entry) -> io::Result<()> {
         self.journal.borrow_mut().open += 1;
-        self.write(&Line::Open(entry))
+        self.write(&JournalLine::Open(entry))
     }
 
     /// Records that an open session has another id or version now.
     pub fn change(&self, entry: &Entry) -> io::Result<()> {
-        self.write(&Line::Open(entry))
+        self.write(&JournalLine::Open(entry))
     }
 
     /// Records that a session is over.
     pub fn over(&self, session: &str) -> io::Result<()> {
         let open = self.journal.borrow().open;
         self.journal.borrow_mut().open = open.saturating_sub(1);
-        self.write(&Line::Over(session))
+        self.write(&JournalLine::Over(session))
     }
 
     /// Closes the book at an orderly exit. A book with open sessions stays, for the next start.
@@ -253,7 +253,7 @@ impl Book {
     }
 
     /// Takes every book whose process is gone. Leaves books of a later version of leash to that version.
-    pub fn abandoned(runtime_dir: &Path) -> io::Result<Vec<Abandoned>> {
+    pub fn abandoned(runtime_dir: &Path) -> io::Result<Vec<AbandonedBook>> {
         let dir = runtime_dir.join(DIR);
         let mut found = Vec::new();
         for run in runs(&dir)? {
@@ -267,7 +267,7 @@ impl Book {
             let Some(pages) = unless_short(pages_of(&dir, &run))? else { continue };
             match pages.cover {
                 Some(cover) if cover.version > BOOK_VERSION => {}
-                cover => found.push(Abandoned { cover, open: pages.open, run, dir: dir.clone(), _lock: lock }),
+                cover => found.push(AbandonedBook { cover, open: pages.open, run, dir: dir.clone(), _lock: lock }),
             }
         }
         Ok(found)
@@ -278,7 +278,9 @@ impl Book {
         let dir = runtime_dir.join(DIR);
         let mut found = Vec::new();
         for run in runs(&dir)? {
-            let Some(Pages { cover: Some(cover), open }) = unless_short(pages_of(&dir, &run))? else { continue };
+            let Some(JournalContent { cover: Some(cover), open }) = unless_short(pages_of(&dir, &run))? else {
+                continue;
+            };
             found.push(Listed { attended: store::is_locked(&path(&dir, &run, "lock")), cover, open });
         }
         found.sort_by_key(|book| book.cover.started_ms);
@@ -295,13 +297,13 @@ impl Book {
         store::is_locked(&path(&runtime_dir.join(DIR), run, "lock"))
     }
 
-    fn write(&self, line: &Line<'_>) -> io::Result<()> {
+    fn write(&self, line: &JournalLine<'_>) -> io::Result<()> {
         let written = self.try_write(line);
         let known = self.failing.replace(written.is_err());
         if known { Ok(()) } else { written }
     }
 
-    fn try_write(&self, line: &Line<'_>) -> io::Result<()> {
+    fn try_write(&self, line: &JournalLine<'_>) -> io::Result<()> {
         let mut journal = self.journal.borrow_mut();
         journal.write(line)?;
         if journal.wants_rewriting() {
@@ -314,9 +316,9 @@ impl Book {
     }
 
     /// Replaces the journal with one that has only the open sessions.
-    fn rewrite(&self, open: &[Entry]) -> io::Result<Journal> {
+    fn rewrite(&self, open: &[Entry]) -> io::Result<BookJournal> {
         let young = self.path("new");
-        let written = Journal::create(&young, &self.cover, open).and_then(|journal| {
+        let written = BookJournal::create(&young, &self.cover, open).and_then(|journal| {
             fs::rename(&young, self.path("jsonl"))?;
             Ok(journal)
         });
@@ -324,18 +326,18 @@ impl Book {
     }
 }
 
-impl Abandoned {
+impl AbandonedBook {
     /// The book of a dead process, whose lock we inherited from it.
-    pub fn inherited(runtime_dir: &Path, run: &str, lock: OwnedFd) -> io::Result<Abandoned> {
+    pub fn inherited(runtime_dir: &Path, run: &str, lock: OwnedFd) -> io::Result<AbandonedBook> {
         let dir = runtime_dir.join(DIR);
         let pages = pages_of(&dir, run)?;
-        Ok(Abandoned { cover: pages.cover, open: pages.open, run: run.to_owned(), dir, _lock: lock })
+        Ok(AbandonedBook { cover: pages.cover, open: pages.open, run: run.to_owned(), dir, _lock: lock })
     }
 
     /// Records that one of its sessions is over, so that a sweep that is killed does not begin from the start.
     pub fn over(&mut self, session: &str) -> io::Result<()> {
         self.open.retain(|entry| entry.session != session);
-        let mut text = text_of(&Line::Over(session))?;
+        let mut text = text_of(&JournalLine::Over(session))?;
         // The last write of the dead process may be incomplete.
         text.insert(0, b'\n');
         let path = path(&self.dir, &self.run, "jsonl");
@@ -349,9 +351,9 @@ impl Abandoned {
 }
 
 /// The content of a book; empty if it has no journal.
-fn pages_of(dir: &Path, run: &str) -> io::Result<Pages> {
+fn pages_of(dir: &Path, run: &str) -> io::Result<JournalContent> {
     match read(&path(dir, run, "jsonl")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Pages::default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(JournalContent::default()),
         pages => pages,
     }
 }

@@ -86,7 +86,7 @@ pub struct Store {
 
 /// A run's lock and record, held by this process.
 #[derive(Debug)]
-pub struct Entry {
+pub struct LockedRun {
     store: Store,
     run: String,
     lock: OwnedFd,
@@ -94,7 +94,7 @@ pub struct Entry {
 
 /// A run found in the directory.
 #[derive(Debug)]
-pub struct Found {
+pub struct FoundRun {
     /// The run's id, from the file's name.
     pub run: String,
     /// Its record; `None` if it is torn, empty or not a record, or can't be read.
@@ -117,10 +117,10 @@ impl Store {
     }
 
     /// Takes a run's lock and writes its first record, before anything that the record names exists.
-    pub fn create(&self, record: &Record) -> Result<Entry, StoreError> {
+    pub fn create(&self, record: &Record) -> Result<LockedRun, StoreError> {
         let path = self.path(&record.run, "lock");
         let lock = new_lock(&path).map_err(|source| StoreError::Write { path: path.clone(), source })?;
-        let entry = Entry { store: self.clone(), run: record.run.clone(), lock };
+        let entry = LockedRun { store: self.clone(), run: record.run.clone(), lock };
         if let Err(error) = entry.write(record) {
             entry.remove();
             return Err(error);
@@ -129,16 +129,16 @@ impl Store {
     }
 
     /// Takes over a run that no process of leash looks after. `None` if one does.
-    pub fn seize(&self, run: &str) -> io::Result<Option<Entry>> {
+    pub fn seize(&self, run: &str) -> io::Result<Option<LockedRun>> {
         let lock = seize_lock(&self.path(run, "lock"))?;
-        Ok(lock.map(|lock| Entry { store: self.clone(), run: run.to_owned(), lock }))
+        Ok(lock.map(|lock| LockedRun { store: self.clone(), run: run.to_owned(), lock }))
     }
 
     /// Takes over a run whose lock is held by a process that is not leash's: the server may have taken a copy of the
     /// lock.
-    pub(crate) fn take(&self, run: &str) -> io::Result<Entry> {
+    pub(crate) fn take(&self, run: &str) -> io::Result<LockedRun> {
         let lock = open_lock(&self.path(run, "lock"))?.into();
-        Ok(Entry { store: self.clone(), run: run.to_owned(), lock })
+        Ok(LockedRun { store: self.clone(), run: run.to_owned(), lock })
     }
 
     /// Waits until no other process writes down the end of a run. While the returned file is open, other processes wait
@@ -171,11 +171,11 @@ impl Store {
     }
 
     /// Every run in the directory, also one that has only a lock.
-    pub fn list(&self) -> io::Result<Vec<Found>> {
+    pub fn list(&self) -> io::Result<Vec<FoundRun>> {
         let found = runs(&self.sessions, &["lock", "json"])?.into_iter().map(|run| match self.read(&run) {
             // A process without free descriptors can read no record: an empty list would be wrong.
             Err(error) if is_shortage(&error) => Err(error),
-            read => Ok(Found { run, record: read.ok().flatten() }),
+            read => Ok(FoundRun { run, record: read.ok().flatten() }),
         });
         found.collect()
     }
@@ -193,8 +193,8 @@ impl Store {
     }
 
     /// Makes an entry from a lock that was inherited.
-    pub(crate) fn inherit(dir: &Path, run: &str, lock: OwnedFd) -> Entry {
-        Entry { store: Store { sessions: dir.join("sessions") }, run: run.to_owned(), lock }
+    pub(crate) fn inherit(dir: &Path, run: &str, lock: OwnedFd) -> LockedRun {
+        LockedRun { store: Store { sessions: dir.join("sessions") }, run: run.to_owned(), lock }
     }
 
     fn path(&self, run: &str, kind: &str) -> PathBuf {
@@ -202,7 +202,7 @@ impl Store {
     }
 }
 
-impl Entry {
+impl LockedRun {
     /// Replaces the record.
     pub fn write(&self, record: &Record) -> Result<(), StoreError> {
         let path = self.store.path(&self.run, "json");

@@ -9,11 +9,11 @@ use rustix::fs::FileType;
 use rustix::process::{Pid, getpid, getppid};
 
 use leash_model::error::Cause;
-use leash_model::owner::{Owner, OwnerError, Role, Wish};
+use leash_model::owner::{Owner, OwnerError, OwnerWish, Role};
 use leash_model::receipt::Reason;
 
 use crate::platform::channel;
-use crate::platform::identity::{self, Held};
+use crate::platform::identity::{self, HeldProcess};
 use crate::platform::linux::InheritedSignals;
 use crate::platform::proc::Proc;
 
@@ -22,16 +22,16 @@ pub mod wrapper;
 
 /// An owner and the descriptor that reports its loss.
 #[derive(Debug)]
-pub struct Watch {
+pub struct OwnerWatch {
     /// The owner.
     pub owner: Owner,
     fd: OwnedFd,
 }
 
-impl Watch {
+impl OwnerWatch {
     /// An owner and its descriptor.
-    pub fn new(owner: Owner, fd: OwnedFd) -> Watch {
-        Watch { owner, fd }
+    pub fn new(owner: Owner, fd: OwnedFd) -> OwnerWatch {
+        OwnerWatch { owner, fd }
     }
 
     /// The descriptor for poll. For stdin it is the host's own: leash never reads it and never changes its flags,
@@ -58,19 +58,21 @@ impl Watch {
             Owner::Stdin | Owner::Handle => PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR,
             Owner::Terminal => PollFlags::HUP | PollFlags::ERR,
         };
-        answer.intersects(gone).then(|| told(&self.owner, self.fd.as_fd()).unwrap_or_else(|| lost(&self.owner, answer)))
+        answer
+            .intersects(gone)
+            .then(|| stated_reason(&self.owner, self.fd.as_fd()).unwrap_or_else(|| lost(&self.owner, answer)))
     }
 }
 
 /// Returns the reason if a watched owner is already gone.
-pub fn lost_by_now(watch: &Watch) -> Option<Reason> {
+pub fn lost_by_now(watch: &OwnerWatch) -> Option<Reason> {
     let mut fds = [watch.poll()];
     let at_once = rustix::time::Timespec { tv_sec: 0, tv_nsec: 0 };
     rustix::event::poll(&mut fds, Some(&at_once)).ok()?;
     watch.judge(fds[0].revents())
 }
 
-impl AsFd for Watch {
+impl AsFd for OwnerWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -97,37 +99,37 @@ impl Parent {
     }
 
     /// Makes the watch of the parent; an error if it is not our parent any more.
-    fn watch(self, proc: Option<&Proc>) -> Result<Option<Watch>, OwnerError> {
+    fn watch(self, proc: Option<&Proc>) -> Result<Option<OwnerWatch>, OwnerError> {
         let Some(pid) = self.pid else {
             // The first process of a namespace has no parent in it.
             return Ok(None);
         };
         // Checked after the pidfd was opened: if the parent has died in between, we have another parent now.
         let fd = self.fd.filter(|_| getppid() == Some(pid)).ok_or(OwnerError::ParentGone { pid: pid.as_raw_pid() })?;
-        Ok(Some(Watch::new(process_owner(Role::Parent, pid.as_raw_pid(), proc), fd)))
+        Ok(Some(OwnerWatch::new(process_owner(Role::Parent, pid.as_raw_pid(), proc), fd)))
     }
 }
 
 /// Finds the owners and opens the descriptors that report their loss.
 pub fn find(
-    wishes: &[Wish],
+    wishes: &[OwnerWish],
     parent: Parent,
     proc: Option<&Proc>,
     signals: InheritedSignals,
-) -> Result<Vec<Watch>, OwnerError> {
+) -> Result<Vec<OwnerWatch>, OwnerError> {
     let mut watches = Vec::new();
     let mut parent = Some(parent);
-    let default = wishes == Wish::DEFAULT;
+    let default = wishes == OwnerWish::DEFAULT;
     for wish in wishes {
         match wish {
-            Wish::Parent => watches.extend(parent.take().map(|parent| parent.watch(proc)).transpose()?.flatten()),
+            OwnerWish::Parent => watches.extend(parent.take().map(|parent| parent.watch(proc)).transpose()?.flatten()),
             // `nohup` means that the host further up is not meant as an owner.
-            Wish::Ancestor if default && signals.ignores(libc::SIGHUP) => {}
-            Wish::Ancestor => watches.extend(proc.and_then(ancestor)),
-            Wish::Stdin => watches.extend(stdin()?),
-            Wish::Terminal if default => watches.extend(proc.and_then(|proc| terminal_of(proc, signals))),
-            Wish::Terminal => watches.push(terminal().ok_or(OwnerError::NoTerminal)?),
-            Wish::Pid(pid) => watches.push(process(*pid, proc)?),
+            OwnerWish::Ancestor if default && signals.ignores(libc::SIGHUP) => {}
+            OwnerWish::Ancestor => watches.extend(proc.and_then(ancestor)),
+            OwnerWish::Stdin => watches.extend(stdin()?),
+            OwnerWish::Terminal if default => watches.extend(proc.and_then(|proc| terminal_of(proc, signals))),
+            OwnerWish::Terminal => watches.push(terminal().ok_or(OwnerError::NoTerminal)?),
+            OwnerWish::Pid(pid) => watches.push(process(*pid, proc)?),
         }
     }
     Ok(watches)
@@ -138,20 +140,20 @@ fn process_owner(role: Role, pid: i32, proc: Option<&Proc>) -> Owner {
     Owner::Process { role, pid, name }
 }
 
-fn process(pid: i32, proc: Option<&Proc>) -> Result<Watch, OwnerError> {
+fn process(pid: i32, proc: Option<&Proc>) -> Result<OwnerWatch, OwnerError> {
     let fd = identity::pidfd(pid).map_err(|errno| match errno {
         rustix::io::Errno::SRCH | rustix::io::Errno::INVAL => OwnerError::NoSuchProcess { pid },
         errno => OwnerError::Watch { what: format!("process {pid}"), cause: Cause::new(errno) },
     })?;
-    Ok(Watch::new(process_owner(Role::Pid, pid, proc), fd))
+    Ok(OwnerWatch::new(process_owner(Role::Pid, pid, proc), fd))
 }
 
 /// The host above the wrappers, if it is not the parent itself.
-fn ancestor(proc: &Proc) -> Option<Watch> {
+fn ancestor(proc: &Proc) -> Option<OwnerWatch> {
     let parent = getppid()?.as_raw_pid();
-    let mut below = Held::open(proc, parent)?;
+    let mut below = HeldProcess::open(proc, parent)?;
     while wrapper::is_wrapper(&below.stat.comm, &proc.argv(below.id.pid)) {
-        let above = Held::open(proc, below.stat.ppid).filter(|above| above.id.pid > 1)?;
+        let above = HeldProcess::open(proc, below.stat.ppid).filter(|above| above.id.pid > 1)?;
         // A parent is older than its child. A younger process has taken over a freed number.
         if above.id.start > below.id.start {
             return None;
@@ -159,11 +161,11 @@ fn ancestor(proc: &Proc) -> Option<Watch> {
         below = above;
     }
     let owner = Owner::Process { role: Role::Ancestor, pid: below.id.pid, name: below.stat.comm.clone() };
-    (below.id.pid != parent).then(|| Watch::new(owner, below.into_fd()))
+    (below.id.pid != parent).then(|| OwnerWatch::new(owner, below.into_fd()))
 }
 
 /// Stdin, if it has another end: a pipe, a socket or a terminal. A file or /dev/null has no other end to watch.
-fn stdin() -> Result<Option<Watch>, OwnerError> {
+fn stdin() -> Result<Option<OwnerWatch>, OwnerError> {
     let stdin = rustix::stdio::stdin();
     let Ok(stat) = rustix::fs::fstat(stdin) else { return Ok(None) };
     let kind = FileType::from_raw_mode(stat.st_mode);
@@ -173,20 +175,20 @@ fn stdin() -> Result<Option<Watch>, OwnerError> {
     }
     let fd = rustix::io::fcntl_dupfd_cloexec(stdin, 3)
         .map_err(|errno| OwnerError::Watch { what: "stdin".to_owned(), cause: Cause::new(errno) })?;
-    Ok(Some(Watch::new(Owner::Stdin, fd)))
+    Ok(Some(OwnerWatch::new(Owner::Stdin, fd)))
 }
 
 /// The terminal as an owner, if the parent is in the same session and `nohup` does not ignore SIGHUP.
-pub(crate) fn terminal_of(proc: &Proc, signals: InheritedSignals) -> Option<Watch> {
+pub(crate) fn terminal_of(proc: &Proc, signals: InheritedSignals) -> Option<OwnerWatch> {
     // Read from /proc and not by getsid: a session outside of our PID namespace is 0, which no pid type can hold.
     let session = |pid: Pid| proc.stat(pid.as_raw_pid()).map(|stat| stat.session);
     let same_session = session(getppid()?)? == session(getpid())?;
     (same_session && !signals.ignores(libc::SIGHUP)).then(terminal).flatten()
 }
 
-fn terminal() -> Option<Watch> {
+fn terminal() -> Option<OwnerWatch> {
     let tty = File::options().read(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK).open("/dev/tty").ok()?;
-    Some(Watch::new(Owner::Terminal, tty.into()))
+    Some(OwnerWatch::new(Owner::Terminal, tty.into()))
 }
 
 fn lost(owner: &Owner, answer: PollFlags) -> Reason {
@@ -200,7 +202,8 @@ fn lost(owner: &Owner, answer: PollFlags) -> Reason {
     }
 }
 
-/// Why, if the one who let go said so. Keeper and supervisor both ask: the word stays in the socket.
-fn told(owner: &Owner, fd: BorrowedFd<'_>) -> Option<Reason> {
+/// The reason that the program sent before it closed its handle, if any. Keeper and supervisor both read it, so the
+/// message stays in the socket.
+fn stated_reason(owner: &Owner, fd: BorrowedFd<'_>) -> Option<Reason> {
     matches!(owner, Owner::Handle).then(|| channel::peek(fd)).flatten()
 }

@@ -22,7 +22,7 @@ pub(crate) fn send(socket: BorrowedFd<'_>, message: &impl Serialize) {
 }
 
 /// The result of a read from the control socket.
-pub enum Heard<T> {
+pub enum ChannelRead<T> {
     /// A message.
     Message(T),
     /// None is waiting.
@@ -32,7 +32,7 @@ pub enum Heard<T> {
 }
 
 /// Receives the next message, if one is waiting.
-pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
+pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> ChannelRead<T> {
     let mut buffer = Vec::new();
     let mut received = receive_whole(socket, &mut buffer);
     if matches!(received, Err(Errno::CONNRESET)) {
@@ -41,10 +41,10 @@ pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Heard<T> {
         received = receive_whole(socket, &mut buffer);
     }
     match received {
-        Ok(()) if buffer.is_empty() => Heard::Closed,
-        Ok(()) => serde_json::from_slice(&buffer).map_or(Heard::Nothing, Heard::Message),
-        Err(Errno::AGAIN | Errno::INTR) => Heard::Nothing,
-        Err(_) => Heard::Closed,
+        Ok(()) if buffer.is_empty() => ChannelRead::Closed,
+        Ok(()) => serde_json::from_slice(&buffer).map_or(ChannelRead::Nothing, ChannelRead::Message),
+        Err(Errno::AGAIN | Errno::INTR) => ChannelRead::Nothing,
+        Err(_) => ChannelRead::Closed,
     }
 }
 

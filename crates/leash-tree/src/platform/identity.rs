@@ -14,7 +14,7 @@ use super::proc::{self, Proc, Stat};
 
 /// A process held by a pidfd: signals through it can never reach another process.
 #[derive(Debug)]
-pub struct Held {
+pub struct HeldProcess {
     /// Its identity.
     pub id: Identity,
     /// The `stat` of the process when it was opened.
@@ -22,26 +22,26 @@ pub struct Held {
     fd: OwnedFd,
 }
 
-impl Held {
+impl HeldProcess {
     /// Opens the process that has this number now. `None` if there is none, or if it can't be opened.
-    pub fn open(proc: &Proc, pid: i32) -> Option<Held> {
-        Held::find(proc, pid).ok().flatten()
+    pub fn open(proc: &Proc, pid: i32) -> Option<HeldProcess> {
+        HeldProcess::find(proc, pid).ok().flatten()
     }
 
-    /// The same as [`Held::open`], but tells the two cases apart: `None` proves that there is no process, an error
-    /// means that there may be one.
-    pub(crate) fn find(proc: &Proc, pid: i32) -> Result<Option<Held>, Errno> {
+    /// The same as [`HeldProcess::open`], but tells the two cases apart: `None` proves that there is no process, an
+    /// error means that there may be one.
+    pub(crate) fn find(proc: &Proc, pid: i32) -> Result<Option<HeldProcess>, Errno> {
         let fd = match pidfd(pid) {
             Err(Errno::SRCH) => return Ok(None),
             other => other?,
         };
         // Read after the pidfd was opened. If another process got the number in between, the pidfd belongs to the dead
         // one, and every signal through it fails with ESRCH.
-        let stat = proc.look(pid).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        let stat = proc.try_stat(pid).map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         match stat {
             Some(stat) => {
                 let id = Identity { pid, start: stat.start, inode: pidfs_inode(fd.as_fd()) };
-                Ok(Some(Held { id, stat, fd }))
+                Ok(Some(HeldProcess { id, stat, fd }))
             }
             None if has_ended(fd.as_fd()) => Ok(None),
             // `hidepid` hides the process, but it lives.
@@ -50,8 +50,8 @@ impl Held {
     }
 
     /// Opens exactly the process recorded as `id`. `None` if it is gone, even if another process has its number.
-    pub fn open_same(proc: &Proc, id: Identity) -> Option<Held> {
-        let held = Held::open(proc, id.pid)?;
+    pub fn open_same(proc: &Proc, id: Identity) -> Option<HeldProcess> {
+        let held = HeldProcess::open(proc, id.pid)?;
         held.id.is(&id).then_some(held)
     }
 
@@ -71,7 +71,7 @@ impl Held {
     }
 }
 
-impl AsFd for Held {
+impl AsFd for HeldProcess {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -79,12 +79,13 @@ impl AsFd for Held {
 
 /// This process.
 pub fn current(proc: &Proc) -> Option<Identity> {
-    Held::open(proc, rustix::process::getpid().as_raw_pid()).map(|held| held.id)
+    HeldProcess::open(proc, rustix::process::getpid().as_raw_pid()).map(|held| held.id)
 }
 
 /// True if exactly this process still runs. A zombie does not.
 pub fn is_alive(id: Identity, proc: &Proc) -> bool {
-    Held::open_same(proc, id).is_some() && proc.stat(id.pid).is_some_and(|stat| stat.start == id.start && !stat.dead())
+    HeldProcess::open_same(proc, id).is_some()
+        && proc.stat(id.pid).is_some_and(|stat| stat.start == id.start && !stat.dead())
 }
 
 /// Opens a pidfd (close-on-exec, as all pidfds are).

@@ -203,7 +203,7 @@ pub fn survive_file_size_limit() {
 
 /// One signal as read from a signalfd.
 #[derive(Clone, Copy, Debug)]
-pub struct Received {
+pub struct ReceivedSignal {
     /// The signal.
     pub signal: i32,
     /// Sent by `sigqueue` with this value.
@@ -231,7 +231,7 @@ pub fn listen(signals: &[i32]) -> Result<OwnedFd, Errno> {
 }
 
 /// Reads one pending signal, if any.
-pub fn receive(fd: BorrowedFd<'_>) -> Option<Received> {
+pub fn receive(fd: BorrowedFd<'_>) -> Option<ReceivedSignal> {
     // SAFETY: the buffer is exactly one record long and a record is plain data, valid for any bytes.
     unsafe {
         let mut info: libc::signalfd_siginfo = std::mem::zeroed();
@@ -241,7 +241,7 @@ pub fn receive(fd: BorrowedFd<'_>) -> Option<Received> {
             return None;
         }
         let queued = (info.ssi_code == libc::SI_QUEUE).then_some(info.ssi_int);
-        Some(Received { signal: info.ssi_signo as i32, queued })
+        Some(ReceivedSignal { signal: info.ssi_signo as i32, queued })
     }
 }
 
@@ -261,7 +261,7 @@ pub(crate) fn queue(pidfd: BorrowedFd<'_>, signal: i32, value: i32) -> Result<()
     // (si_pid, si_uid, si_value lie behind the three leading integers, 8-aligned on 64-bit). It lives across the call.
     unsafe {
         #[repr(C)]
-        struct Queued {
+        struct QueuedSignal {
             signo: i32,
             errno: i32,
             code: i32,
@@ -272,7 +272,7 @@ pub(crate) fn queue(pidfd: BorrowedFd<'_>, signal: i32, value: i32) -> Result<()
             value: libc::sigval,
         }
         let mut info: libc::siginfo_t = std::mem::zeroed();
-        let fields = ptr::from_mut(&mut info).cast::<Queued>();
+        let fields = ptr::from_mut(&mut info).cast::<QueuedSignal>();
         (*fields).signo = signal;
         (*fields).code = libc::SI_QUEUE;
         (*fields).pid = libc::getpid();
@@ -293,7 +293,7 @@ pub fn kill_own_child(pid: i32) -> Result<(), Errno> {
 
 /// Sends SIGKILL to every process of our PID namespace but this one and its first process, which is leash too (the
 /// kernel protects it). Only for a leash that is the first process of a container.
-pub(crate) fn kill_everybody_in_namespace() {
+pub(crate) fn kill_all_in_namespace() {
     // SAFETY: plain integers.
     unsafe { libc::kill(-1, libc::SIGKILL) };
 }
@@ -407,7 +407,7 @@ pub fn heap() -> Option<Heap> {
 }
 
 /// Takes pages out of our address space. The kernel reads them again from their file, unchanged, when they are needed.
-pub(crate) fn give_back_pages(pages: &super::mappings::Unchanged) {
+pub(crate) fn give_back_pages(pages: &super::mappings::UnchangedPages) {
     let range = pages.range();
     // SAFETY: the type guarantees that the pages map a file, are read-only and do not differ from the file. A failure
     // leaves them where they are.

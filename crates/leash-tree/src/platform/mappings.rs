@@ -8,9 +8,9 @@ use super::proc::read_small;
 /// Pages of a read-only file mapping that have not changed since they were mapped. If the kernel reads them again, they
 /// are the same.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Unchanged(Range<usize>);
+pub(crate) struct UnchangedPages(Range<usize>);
 
-impl Unchanged {
+impl UnchangedPages {
     pub(crate) fn range(&self) -> Range<usize> {
         self.0.clone()
     }
@@ -23,7 +23,7 @@ pub fn give_back_program() {
     unchanged(&smaps).iter().for_each(linux::give_back_pages);
 }
 
-fn unchanged(smaps: &str) -> Vec<Unchanged> {
+fn unchanged(smaps: &str) -> Vec<UnchangedPages> {
     let mut found = Vec::new();
     let mut open = None;
     for line in smaps.lines() {
@@ -32,7 +32,7 @@ fn unchanged(smaps: &str) -> Vec<Unchanged> {
         } else if let Some(size) = line.strip_prefix("Anonymous:") {
             // The linker wrote to some pages before it made them read-only. The file does not have those changes.
             let mapping = open.take().filter(|_| size.trim() == "0 kB");
-            found.extend(mapping.map(|mapping| Unchanged(mapping.range)));
+            found.extend(mapping.map(|mapping| UnchangedPages(mapping.range)));
         }
     }
     found
@@ -83,7 +83,7 @@ Anonymous:             0 kB
 Anonymous:             0 kB
 9000-a000 r--p 00000000 fe:00 79   /cut/off
 ";
-        assert_eq!(unchanged(smaps), [Unchanged(0x1000..0x3000), Unchanged(0x3000..0x4000)]);
+        assert_eq!(unchanged(smaps), [UnchangedPages(0x1000..0x3000), UnchangedPages(0x3000..0x4000)]);
         assert_eq!(unchanged(""), []);
     }
 

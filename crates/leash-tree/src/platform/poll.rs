@@ -14,7 +14,7 @@ use leash_model::limits;
 
 /// The result of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
+pub enum PollOutcome {
     /// The answers are in the descriptors' `revents`.
     Clear,
     /// We may poll no descriptor, so we know nothing about any of them.
@@ -39,8 +39,8 @@ impl<'fd, S> PollSet<'fd, S> {
     /// which they were added. `None` if the kernel lets us poll no descriptor.
     pub fn wait(mut self, timeout: Option<&Timespec>) -> Option<Vec<(S, PollFlags)>> {
         match poll(&mut self.fds, timeout) {
-            Sight::Blind => None,
-            Sight::Clear => {
+            PollOutcome::Blind => None,
+            PollOutcome::Clear => {
                 let answers = self.fds.iter().map(PollFd::revents);
                 Some(self.sources.into_iter().zip(answers).filter(|(_, answer)| !answer.is_empty()).collect())
             }
@@ -55,9 +55,9 @@ impl<S> Default for PollSet<'_, S> {
 }
 
 /// Waits until a descriptor is ready, at most for `timeout`. It may return earlier with no descriptor ready.
-pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Sight {
+pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> PollOutcome {
     if rustix::event::poll(fds, timeout) != Err(Errno::INVAL) {
-        return Sight::Clear;
+        return PollOutcome::Clear;
     }
     raise_limit();
     let most =
@@ -72,7 +72,7 @@ pub fn poll(fds: &mut [PollFd<'_>], timeout: Option<&Timespec>) -> Sight {
         let pause = timeout.map_or(pause, |timeout| pause.min(*timeout));
         let _ = rustix::event::poll(&mut [], Some(&pause));
     }
-    if most == 0 { Sight::Blind } else { Sight::Clear }
+    if most == 0 { PollOutcome::Blind } else { PollOutcome::Clear }
 }
 
 /// Sets the limit on descriptors to the highest value that we may set.

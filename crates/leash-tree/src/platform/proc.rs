@@ -36,17 +36,17 @@ pub struct Stat {
 /// A list of processes. Entries that could not be read may hide further processes, so an empty list proves something
 /// only if it is complete.
 #[derive(Clone, Debug)]
-pub struct Listed<T> {
+pub struct ProcessList<T> {
     /// The processes that were found.
     pub found: Vec<T>,
     /// True if every process was found.
     pub complete: bool,
 }
 
-impl<T> Listed<T> {
+impl<T> ProcessList<T> {
     /// A complete list without entries.
-    pub(crate) fn none() -> Listed<T> {
-        Listed { found: Vec::new(), complete: true }
+    pub(crate) fn none() -> ProcessList<T> {
+        ProcessList { found: Vec::new(), complete: true }
     }
 
     /// True if it is proved that there is no process.
@@ -101,20 +101,20 @@ impl Proc {
 
     /// The `stat` of a process; `None` when there is no such process, or when it can't be read.
     pub fn stat(&self, pid: i32) -> Option<Stat> {
-        self.look(pid).ok().flatten()
+        self.try_stat(pid).ok().flatten()
     }
 
     /// The `stat` of a process; `None` when /proc shows no such process, an error when it can't be read.
-    pub(crate) fn look(&self, pid: i32) -> io::Result<Option<Stat>> {
+    pub(crate) fn try_stat(&self, pid: i32) -> io::Result<Option<Stat>> {
         Ok(none_if_gone(try_read(format!("/proc/{pid}/stat")))?.and_then(|text| Stat::parse(&text)))
     }
 
     /// Every process that we can see. An error says why /proc can't be listed.
-    pub(crate) fn everybody(&self) -> io::Result<Vec<Stat>> {
+    pub(crate) fn try_all(&self) -> io::Result<Vec<Stat>> {
         let mut all = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
-            match self.look(pid) {
+            match self.try_stat(pid) {
                 Ok(stat) => all.extend(stat),
                 // `hidepid` hides a process of another user.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {}
@@ -125,16 +125,16 @@ impl Proc {
     }
 
     /// The number of every process that we can see.
-    pub fn numbers(&self) -> Listed<i32> {
+    pub fn numbers(&self) -> ProcessList<i32> {
         numbers_in("/proc")
     }
 
     /// Every process that we can see.
-    pub fn all(&self) -> Listed<Stat> {
+    pub fn all(&self) -> ProcessList<Stat> {
         let numbers = self.numbers();
-        let mut all = Listed { found: Vec::with_capacity(numbers.found.len()), complete: numbers.complete };
+        let mut all = ProcessList { found: Vec::with_capacity(numbers.found.len()), complete: numbers.complete };
         for pid in numbers.found {
-            match self.look(pid) {
+            match self.try_stat(pid) {
                 Ok(stat) => all.found.extend(stat),
                 Err(_) => all.complete = false,
             }
@@ -143,9 +143,9 @@ impl Proc {
     }
 
     /// The direct children of a process, of all its threads. Complete and empty when the process is gone.
-    pub fn children(&self, pid: i32) -> Listed<i32> {
+    pub fn children(&self, pid: i32) -> ProcessList<i32> {
         let tasks = numbers_in(&format!("/proc/{pid}/task"));
-        let mut children = Listed { found: Vec::new(), complete: tasks.complete };
+        let mut children = ProcessList { found: Vec::new(), complete: tasks.complete };
         let mut listed = false;
         for task in tasks.found {
             match none_if_gone(try_read(format!("/proc/{pid}/task/{task}/children"))) {
@@ -168,7 +168,7 @@ impl Proc {
 
     /// All descendants of a process, parents before children. Misses a process whose parent dies during the walk,
     /// because it moves up to the subreaper. Callers repeat the walk until no new process appears.
-    pub fn descendants(&self, root: i32) -> Listed<i32> {
+    pub fn descendants(&self, root: i32) -> ProcessList<i32> {
         let mut below = self.children(root);
         let mut seen: HashSet<i32> = below.found.iter().copied().collect();
         let mut next = 0;
@@ -311,8 +311,8 @@ pub fn numbers_of_line<T: std::str::FromStr>(path: &str, name: &str) -> Vec<T> {
     line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
-fn numbers_in(dir: &str) -> Listed<i32> {
-    let mut numbers = Listed::none();
+fn numbers_in(dir: &str) -> ProcessList<i32> {
+    let mut numbers = ProcessList::none();
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
         Err(error) => {

@@ -22,10 +22,10 @@ pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Res
     if command.as_bytes().contains(&b'/') {
         let file = Path::new(command);
         return match judge(&here(file)) {
-            Verdict::Fine => Ok(file.to_owned()),
-            Verdict::Directory => Err(StartFailure::IsDirectory { path: shown(file) }),
-            Verdict::Denied => Err(StartFailure::NotExecutable { path: shown(file) }),
-            Verdict::Missing => Err(StartFailure::NotFound { command: shown(command), path: None }),
+            FileCheck::Fine => Ok(file.to_owned()),
+            FileCheck::Directory => Err(StartFailure::IsDirectory { path: shown(file) }),
+            FileCheck::Denied => Err(StartFailure::NotExecutable { path: shown(file) }),
+            FileCheck::Missing => Err(StartFailure::NotFound { command: shown(command), path: None }),
         };
     }
     // glibc uses this value if there is no PATH.
@@ -35,30 +35,30 @@ pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Res
         // An empty entry is the current directory.
         let file = if dir.as_os_str().is_empty() { Path::new(".").join(command) } else { dir.join(command) };
         match judge(&here(&file)) {
-            Verdict::Fine => return Ok(file),
-            Verdict::Directory => refused = refused.or(Some(StartFailure::IsDirectory { path: shown(file) })),
-            Verdict::Denied => refused = refused.or(Some(StartFailure::NotExecutable { path: shown(file) })),
-            Verdict::Missing => {}
+            FileCheck::Fine => return Ok(file),
+            FileCheck::Directory => refused = refused.or(Some(StartFailure::IsDirectory { path: shown(file) })),
+            FileCheck::Denied => refused = refused.or(Some(StartFailure::NotExecutable { path: shown(file) })),
+            FileCheck::Missing => {}
         }
     }
     Err(refused.unwrap_or_else(|| StartFailure::NotFound { command: shown(command), path: Some(shown(path)) }))
 }
 
-enum Verdict {
+enum FileCheck {
     Fine,
     Directory,
     Denied,
     Missing,
 }
 
-fn judge(file: &Path) -> Verdict {
-    let Ok(meta) = fs::metadata(file) else { return Verdict::Missing };
+fn judge(file: &Path) -> FileCheck {
+    let Ok(meta) = fs::metadata(file) else { return FileCheck::Missing };
     if meta.is_dir() {
-        return Verdict::Directory;
+        return FileCheck::Directory;
     }
     match rustix::fs::access(file, Access::EXEC_OK) {
-        Ok(()) => Verdict::Fine,
-        Err(_) => Verdict::Denied,
+        Ok(()) => FileCheck::Fine,
+        Err(_) => FileCheck::Denied,
     }
 }
 

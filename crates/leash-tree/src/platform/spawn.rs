@@ -25,7 +25,7 @@ pub(crate) struct Program {
 /// The step at which a start stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub(crate) enum Stage {
+pub(crate) enum SpawnStep {
     /// Not a failure: the kernel will kill the namespace's first process when the keeper dies.
     Armed = 1,
     /// Mapping the user into the new user namespace.
@@ -42,11 +42,19 @@ pub(crate) enum Stage {
     Orphaned,
 }
 
-impl Stage {
-    fn from_byte(byte: u8) -> Option<Stage> {
-        [Stage::Armed, Stage::UserMap, Stage::MountProc, Stage::Fork, Stage::Chdir, Stage::Exec, Stage::Orphaned]
-            .into_iter()
-            .find(|stage| *stage as u8 == byte)
+impl SpawnStep {
+    fn from_byte(byte: u8) -> Option<SpawnStep> {
+        [
+            SpawnStep::Armed,
+            SpawnStep::UserMap,
+            SpawnStep::MountProc,
+            SpawnStep::Fork,
+            SpawnStep::Chdir,
+            SpawnStep::Exec,
+            SpawnStep::Orphaned,
+        ]
+        .into_iter()
+        .find(|stage| *stage as u8 == byte)
     }
 }
 
@@ -56,30 +64,30 @@ pub(crate) enum SpawnError {
     /// The kernel made no process, or refused it the containment.
     Clone(Errno),
     /// The new process failed at this stage.
-    At(Stage, Errno),
+    At(SpawnStep, Errno),
     /// The kernel gave no pipe to talk to the new process.
     Pipe(Errno),
 }
 
 /// The child's end of the pipe on which it reports failures. exec closes it, so end of file without a report means
 /// success.
-pub(crate) struct Report(OwnedFd);
+pub(crate) struct ReportPipe(OwnedFd);
 
 /// The keeper's end of the report pipe.
 pub(crate) struct Progress(File);
 
-pub(crate) fn report_pipe() -> Result<(Progress, Report), SpawnError> {
+pub(crate) fn report_pipe() -> Result<(Progress, ReportPipe), SpawnError> {
     let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(SpawnError::Pipe)?;
-    Ok((Progress(File::from(reader)), Report(writer)))
+    Ok((Progress(File::from(reader)), ReportPipe(writer)))
 }
 
-impl Report {
+impl ReportPipe {
     /// Not a failure: tells the keeper that the kernel will kill this process when the keeper dies.
     pub(crate) fn armed(&self) {
-        self.send(Stage::Armed, 0);
+        self.send(SpawnStep::Armed, 0);
     }
 
-    fn send(&self, stage: Stage, errno: i32) {
+    fn send(&self, stage: SpawnStep, errno: i32) {
         let mut message = [stage as u8; 5];
         message[1..].copy_from_slice(&errno.to_le_bytes());
         // If this fails, the keeper is gone and no process reads the report.
@@ -87,7 +95,7 @@ impl Report {
     }
 
     /// Reports a failure and ends the forked process.
-    pub(crate) fn fail(&self, stage: Stage, errno: Errno) -> ! {
+    pub(crate) fn fail(&self, stage: SpawnStep, errno: Errno) -> ! {
         self.send(stage, errno.raw_os_error());
         linux::exit_now(127)
     }
@@ -99,12 +107,12 @@ impl Report {
 
 impl Progress {
     /// The next report; `None` when exec closed the pipe, which means success.
-    pub(crate) fn next(&mut self) -> Option<(Stage, Errno)> {
+    pub(crate) fn next(&mut self) -> Option<(SpawnStep, Errno)> {
         let mut message = [0; 5];
         self.0.read_exact(&mut message).ok()?;
         let errno = i32::from_le_bytes([message[1], message[2], message[3], message[4]]);
         // Zero is not an error number. Only `Armed` sends it.
-        Some((Stage::from_byte(message[0])?, if errno > 0 { Errno::from_raw_os_error(errno) } else { Errno::IO }))
+        Some((SpawnStep::from_byte(message[0])?, if errno > 0 { Errno::from_raw_os_error(errno) } else { Errno::IO }))
     }
 }
 
@@ -133,25 +141,25 @@ pub(crate) fn spawn(program: &Program, into: CloneInto<'_>) -> Result<i32, Spawn
 
 /// Turns the forked child into the server: prepares it and calls exec. Stdin, stdout and stderr stay those that the
 /// host gave.
-pub(crate) fn become_server(program: &Program, parent: rustix::process::Pid, report: &Report) -> ! {
+pub(crate) fn become_server(program: &Program, parent: rustix::process::Pid, report: &ReportPipe) -> ! {
     // The server gets its own process group, so that a signal that it sends to its group never reaches the keeper.
     let _ = rustix::process::setpgid(None, None);
     // The last resort: if the keeper vanishes, the kernel kills at least the leader. The keeper has one thread, so this
     // death signal can't fire because a thread ended.
     let _ = rustix::process::set_parent_process_death_signal(Some(Signal::KILL));
     if getppid() != Some(parent) {
-        report.fail(Stage::Orphaned, Errno::SRCH);
+        report.fail(SpawnStep::Orphaned, Errno::SRCH);
     }
     program.signals.restore();
     if let Some(cwd) = &program.cwd
         && let Err(errno) = rustix::process::chdir(cwd.as_c_str())
     {
-        report.fail(Stage::Chdir, errno);
+        report.fail(SpawnStep::Chdir, errno);
     }
     // Close every descriptor that is not the server's. Only the report pipe is kept, at number 3.
     let kept = linux::keep_only(report.as_fd().as_raw_fd());
     let errno = execute(program);
-    Report(kept).fail(Stage::Exec, errno)
+    ReportPipe(kept).fail(SpawnStep::Exec, errno)
 }
 
 /// Calls exec as execvp does: a script without `#!` is given to the shell.
@@ -168,21 +176,21 @@ fn execute(program: &Program) -> Errno {
 
 /// Points stdin, stdout and stderr of this process at /dev/null. The pipes belong to the host and the server: if this
 /// process held a copy, one of them would not see that the other has closed its end.
-pub fn let_go_of_stdio() {
+pub fn detach_stdio() {
     point_at_null(&[0, 1, 2]);
 }
 
-/// Closes stdin and stdout, which are /dev/null since [`let_go_of_stdio`]. This frees two descriptors, with the lowest
+/// Closes stdin and stdout, which are /dev/null since [`detach_stdio`]. This frees two descriptors, with the lowest
 /// numbers, for a keeper that has none left. Without a descriptor it can neither list the processes to kill nor report
 /// them. The keeper writes nothing to stdout. Stderr stays open, because a panic writes to it.
-pub fn make_room() {
+pub fn close_stdin_and_stdout() {
     for number in [0, 1] {
         drop(linux::inherited_fd(number));
     }
 }
 
-/// The same as [`let_go_of_stdio`], for a process that still writes to stderr.
-pub(crate) fn let_go_of_stdin_and_stdout() {
+/// The same as [`detach_stdio`], for a process that still writes to stderr.
+pub(crate) fn detach_stdin_and_stdout() {
     point_at_null(&[0, 1]);
 }
 

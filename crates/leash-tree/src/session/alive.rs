@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use crate::contain::leaf::Leaf;
-use crate::ledger::book::{Book, Command, Entry, Listed, Membership};
+use crate::ledger::book::{Book, BookCommand, Entry, Listed, Membership};
 use crate::ledger::store::{self, Store};
 use crate::platform::identity;
 use crate::platform::proc::{Proc, Stat};
@@ -62,7 +62,7 @@ fn of_book(book: Listed) -> Vec<SessionMember> {
         receipts: cover.receipts.clone(),
         kind,
     };
-    if let Command::Connect { member: joined } = cover.command {
+    if let BookCommand::Connect { member: joined } = cover.command {
         let kind = MemberKind::Connection { open: open.into_iter().next() };
         return vec![member(joined, cover.run, cover.started_ms, kind)];
     }

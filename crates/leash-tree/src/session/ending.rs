@@ -15,11 +15,11 @@ use crate::ledger::book::{Book, Entry};
 use crate::ledger::receipts;
 use crate::ledger::store::Store;
 use crate::places::Places;
-use crate::platform::identity::Held;
+use crate::platform::identity::HeldProcess;
 use crate::platform::proc::Proc;
 use crate::platform::{linux, poll};
+use crate::tree::driver::{END_SIGNAL, END_VALUE, FORCE_VALUE};
 use crate::tree::sweep;
-use crate::tree::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE};
 use leash_model::alive::{MemberKind, SessionMember};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::limits;
@@ -73,7 +73,7 @@ impl Unfinished {
 
 /// The result of a request to end sessions.
 #[derive(Debug, Default)]
-pub struct Ended {
+pub struct EndReport {
     /// Receipts, one per member that ended and had held something, in the order in which the members had joined.
     pub receipts: Vec<Receipt>,
     /// Members that did not end in time, or left no receipt.
@@ -96,7 +96,7 @@ pub struct Ending<'a> {
     force: bool,
     /// Members that were told to end and waited for. A member that is still there would not end if it were told again.
     dealt_with: HashSet<String>,
-    ended: Ended,
+    ended: EndReport,
 }
 
 impl<'a> Ending<'a> {
@@ -108,7 +108,15 @@ impl<'a> Ending<'a> {
         force: bool,
         sweep_upstreams: SweepUpstreams,
     ) -> Ending<'a> {
-        Ending { places, proc, sweep_upstreams, targets, force, dealt_with: HashSet::new(), ended: Ended::default() }
+        Ending {
+            places,
+            proc,
+            sweep_upstreams,
+            targets,
+            force,
+            dealt_with: HashSet::new(),
+            ended: EndReport::default(),
+        }
     }
 
     /// Ends all current members, except those that another process ends. Returns true if there were any.
@@ -130,7 +138,7 @@ impl<'a> Ending<'a> {
         // End the members without a living process of leash.
         let swept = store.as_ref().map(|store| sweep::sweep(store, Some(self.proc))).unwrap_or_default();
         self.ended.warnings.extend(swept.warnings);
-        let mut read = Read::default();
+        let mut read = ReceiptFiles::default();
         for member in members {
             // A receipt that the sweep has just made comes before one in a file.
             let found = swept.receipts.iter().find(|receipt| receipt.run == member.run).cloned();
@@ -144,7 +152,7 @@ impl<'a> Ending<'a> {
     }
 
     /// Goes on until no member is left, also of those that join during the end. Returns the result of all rounds.
-    pub fn rest(mut self) -> io::Result<Ended> {
+    pub fn rest(mut self) -> io::Result<EndReport> {
         self.all_rounds(&|_| false)?;
         self.end_open()?;
         Ok(self.ended)
@@ -152,7 +160,7 @@ impl<'a> Ending<'a> {
 
     /// The same as [`Ending::rest`] for members only, except those that another process ends. The holders of sessions
     /// at HTTP servers end those.
-    pub fn members(mut self, except: &dyn Fn(&SessionMember) -> bool) -> io::Result<Ended> {
+    pub fn members(mut self, except: &dyn Fn(&SessionMember) -> bool) -> io::Result<EndReport> {
         self.all_rounds(except)?;
         Ok(self.ended)
     }
@@ -271,10 +279,10 @@ impl<'a> Ending<'a> {
 
     /// Kills the processes of leash that look after a run, so that the sweep that follows can end it. The server can
     /// write to the record. So a process counts as leash's only if it also holds the run's lock open.
-    fn kill_attendants(&self, store: Option<&Store>, member: &SessionMember, attendants: &[Held]) {
+    fn kill_attendants(&self, store: Option<&Store>, member: &SessionMember, attendants: &[HeldProcess]) {
         let (MemberKind::Tree { .. }, Some(store)) = (&member.kind, store) else { return };
-        let is_ours = |held: &&Held| store.is_lock_open_in(&member.run, held.id.pid);
-        let ours: Vec<&Held> = attendants.iter().filter(is_ours).collect();
+        let is_ours = |held: &&HeldProcess| store.is_lock_open_in(&member.run, held.id.pid);
+        let ours: Vec<&HeldProcess> = attendants.iter().filter(is_ours).collect();
         self.record_members(store, &member.run, &ours);
         for attendant in ours {
             let _ = attendant.signal(Signal::KILL);
@@ -289,7 +297,7 @@ impl<'a> Ending<'a> {
 
     /// Records the processes below the processes of leash. A stopped keeper can't do that, and with its death their
     /// descent is lost.
-    fn record_members(&self, store: &Store, run: &str, ours: &[&Held]) {
+    fn record_members(&self, store: &Store, run: &str, ours: &[&HeldProcess]) {
         let Ok(entry) = store.take(run) else { return };
         let Ok(Some(mut record)) = entry.read() else { return };
         let mut family: Vec<i32> = ours.iter().map(|attendant| attendant.id.pid).collect();
@@ -298,7 +306,7 @@ impl<'a> Ending<'a> {
         for pid in below.iter().filter(|pid| !ours.iter().any(|attendant| attendant.id.pid == **pid)) {
             // Another process may have got the number since the walk. The process that has it now must still have a
             // parent in the tree.
-            let held = Held::open(self.proc, *pid).filter(|held| family.contains(&held.stat.ppid));
+            let held = HeldProcess::open(self.proc, *pid).filter(|held| family.contains(&held.stat.ppid));
             record.members.extend(held.map(|held| held.id).filter(|id| !record.members.contains(id)));
         }
         record.members.truncate(limits::RECORDED_MEMBERS);
@@ -317,8 +325,8 @@ impl<'a> Ending<'a> {
 }
 
 /// True if there are any, and a signal or a tracer has stopped each of them.
-fn all_stopped(attendants: &[Held], proc: &Proc) -> bool {
-    let is_stopped = |held: &Held| proc.stat(held.id.pid).is_some_and(|stat| stat.is_stopped());
+fn all_stopped(attendants: &[HeldProcess], proc: &Proc) -> bool {
+    let is_stopped = |held: &HeldProcess| proc.stat(held.id.pid).is_some_and(|stat| stat.is_stopped());
     !attendants.is_empty() && attendants.iter().all(is_stopped)
 }
 
@@ -333,18 +341,18 @@ fn patience(member: &SessionMember) -> Duration {
 }
 
 /// The processes of leash that look after a member, if they are still the recorded ones.
-fn attendants(member: &SessionMember, proc: &Proc) -> Vec<Held> {
-    let held = member.attendants.iter().filter_map(|id| Held::open_same(proc, *id));
+fn attendants(member: &SessionMember, proc: &Proc) -> Vec<HeldProcess> {
+    let held = member.attendants.iter().filter_map(|id| HeldProcess::open_same(proc, *id));
     held.filter(|held| !held.stat.dead()).collect()
 }
 
 /// Receipt files, each read once.
 #[derive(Default)]
-struct Read {
+struct ReceiptFiles {
     files: HashMap<PathBuf, Vec<Receipt>>,
 }
 
-impl Read {
+impl ReceiptFiles {
     /// The newest receipt of a member. The member may write its receipts to another file than we do.
     fn receipt(&mut self, member: &SessionMember) -> Option<Receipt> {
         let path = &member.receipts;

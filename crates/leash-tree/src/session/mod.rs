@@ -5,10 +5,10 @@ mod ending;
 mod held;
 mod together;
 
-pub use ending::{Ended, Ending, SweepUpstreams, Target, Unfinished};
+pub use ending::{EndReport, Ending, SweepUpstreams, Target, Unfinished};
 #[cfg(feature = "tokio")]
 pub use held::AsyncStreams;
 #[cfg(feature = "rmcp")]
-pub(crate) use held::elsewhere;
+pub(crate) use held::run_on_thread;
 pub use held::{Session, SessionEnding, SessionError};
 pub use together::together;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::contain::caps::Caps;
 use crate::contain::unit::UserBus;
 use crate::platform::channel::memfd;
-use leash_model::containment::{Containment, Refusal, Wish};
+use leash_model::containment::{Containment, ContainmentWish, Refusal};
 use leash_model::event::Rung;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::record::Record;
@@ -35,7 +35,7 @@ pub(crate) mod fds {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Orders {
     pub(crate) record: Record,
-    pub(crate) wish: Wish,
+    pub(crate) wish: ContainmentWish,
     pub(crate) caps: Caps,
     pub(crate) max_age_ms: Option<u64>,
     pub(crate) ignored_signals: u64,
@@ -69,7 +69,7 @@ pub(crate) enum Order {
 /// A message from the keeper to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Word {
+pub(crate) enum KeeperReport {
     /// The server runs. The rest of its record is in the ledger.
     Started { leader: Option<i32>, containment: Containment, refused: Vec<Refusal> },
     /// The server does not run.

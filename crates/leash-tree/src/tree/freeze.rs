@@ -9,8 +9,8 @@ use std::collections::HashSet;
 
 use rustix::process::{Signal, getpid};
 
-use super::captive::Captive;
-use crate::platform::identity::Held;
+use super::contained_tree::ContainedTree;
+use crate::platform::identity::HeldProcess;
 use crate::platform::linux;
 use leash_model::clock::Moment;
 use leash_model::limits;
@@ -19,36 +19,36 @@ use leash_model::limits;
 const SWEEPS: usize = 64;
 
 /// Stops every member, as far as possible.
-pub(crate) fn freeze(captive: &Captive) {
+pub(crate) fn freeze(tree: &ContainedTree) {
     let cpu = rustix::thread::sched_getcpu();
     let me = getpid().as_raw_pid();
-    let own_group = captive.proc.and_then(|proc| proc.stat(me)).map_or(me, |stat| stat.pgrp);
+    let own_group = tree.proc.and_then(|proc| proc.stat(me)).map_or(me, |stat| stat.pgrp);
     let began = Moment::now();
     let mut known = HashSet::new();
     let mut quiet = 0;
     for _ in 0..SWEEPS {
-        let new = sweep(captive, cpu, own_group, &mut known);
+        let new = sweep(tree, cpu, own_group, &mut known);
         quiet = if new == 0 { quiet + 1 } else { 0 };
         if quiet == 2 || Moment::now().since(began) >= limits::GIVE_UP {
             break;
         }
     }
     // A spared process may have been stopped with its group.
-    for spared in captive.spared_now() {
-        if let Some(held) = captive.proc.and_then(|proc| Held::open(&proc, spared.pid)) {
+    for spared in tree.spared_now() {
+        if let Some(held) = tree.proc.and_then(|proc| HeldProcess::open(&proc, spared.pid)) {
             let _ = held.signal(Signal::CONT);
         }
     }
     // Kill all of the stopped members before a parent is asked to reap any of them.
-    for member in captive.members() {
+    for member in tree.members() {
         let _ = member.signal(Signal::KILL);
     }
 }
 
 /// Demotes and stops every member that is not known yet. Returns their number.
-fn sweep(captive: &Captive, cpu: usize, own_group: i32, known: &mut HashSet<(i32, u64)>) -> usize {
+fn sweep(tree: &ContainedTree, cpu: usize, own_group: i32, known: &mut HashSet<(i32, u64)>) -> usize {
     let me = getpid().as_raw_pid();
-    let fresh: Vec<Held> = captive
+    let fresh: Vec<HeldProcess> = tree
         .members()
         .into_iter()
         .filter(|member| member.id.pid != me && known.insert((member.id.pid, member.id.start)))

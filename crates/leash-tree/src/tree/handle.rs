@@ -12,20 +12,20 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use super::control::fds;
+use super::driver::{END_SIGNAL, FORCE_VALUE};
 use super::failure::{ended_early, failed};
 use super::spec::Spec;
 use super::supervisor::{self, FirstLook};
-use super::warden::{END_SIGNAL, FORCE_VALUE};
-use crate::owner::Watch;
+use crate::owner::OwnerWatch;
 use crate::places::Places;
-use crate::platform::channel::{self, Heard};
+use crate::platform::channel::{self, ChannelRead};
 use crate::platform::command::{self, Launch};
 use crate::platform::{identity, linux, poll};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::containment::{Containment, Refusal};
 use leash_model::event::Event;
 use leash_model::limits;
-use leash_model::owner::{Owner, Wish};
+use leash_model::owner::{Owner, OwnerWish};
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::start_failure::StartFailure;
 
@@ -94,8 +94,8 @@ impl Tree {
     }
 
     fn launch(spec: Spec, places: &Places, stderr: Option<OwnedFd>) -> Result<Tree, StartFailure> {
-        let mut wishes = vec![Wish::Parent, Wish::Stdin];
-        wishes.extend(spec.owners.iter().filter(|wish| matches!(wish, Wish::Pid(_))));
+        let mut wishes = vec![OwnerWish::Parent, OwnerWish::Stdin];
+        wishes.extend(spec.owners.iter().filter(|wish| matches!(wish, OwnerWish::Pid(_))));
         let spec = spec.owners(wishes);
         let (ours, theirs) = channel::pair().map_err(|errno| failed(NO_SUPERVISOR, errno))?;
         let orders = channel::write_memfd(&(&spec, places)).map_err(|error| failed(NO_SUPERVISOR, error))?;
@@ -186,12 +186,12 @@ impl Tree {
     pub fn poll_over(&mut self) -> Option<Result<Receipt, SupervisorLost>> {
         loop {
             match channel::receive(self.control.as_fd()) {
-                Heard::Message(Report::Over(receipt)) => self.claimed = Some(receipt),
+                ChannelRead::Message(Report::Over(receipt)) => self.claimed = Some(receipt),
                 // The server runs, so the supervisor reports no failed start. Only another process would.
-                Heard::Message(Report::Event(_) | Report::Failed(_)) => {}
-                Heard::Closed => return Some(self.conclude()),
+                ChannelRead::Message(Report::Event(_) | Report::Failed(_)) => {}
+                ChannelRead::Closed => return Some(self.conclude()),
                 // The supervisor closes the socket when it exits.
-                Heard::Nothing => return None,
+                ChannelRead::Nothing => return None,
             }
         }
     }
@@ -222,7 +222,7 @@ impl Tree {
     }
 
     /// The keeper of the tree: all living processes that the server started are below it.
-    pub fn keeper(&self, proc: &crate::platform::proc::Proc) -> Option<identity::Held> {
+    pub fn keeper(&self, proc: &crate::platform::proc::Proc) -> Option<identity::HeldProcess> {
         let above = self.leader.and_then(|leader| proc.stat(leader)).map(|stat| stat.ppid);
         let supervisor = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok())?;
         // If the leader has already exited or lives in a namespace, take the supervisor's only child.
@@ -230,7 +230,7 @@ impl Tree {
             .into_iter()
             .chain(proc.children(supervisor).found)
             .find(|pid| proc.stat(*pid).is_some_and(|stat| stat.ppid == supervisor))?;
-        identity::Held::open(proc, keeper)
+        identity::HeldProcess::open(proc, keeper)
     }
 
     /// Ends the grace: the keeper kills what is left. For a tree whose end was requested.
@@ -271,9 +271,9 @@ impl Tree {
     fn report(&mut self) -> Option<Report> {
         loop {
             match channel::receive(self.control.as_fd()) {
-                Heard::Message(report) => return Some(report),
-                Heard::Closed => return None,
-                Heard::Nothing => {}
+                ChannelRead::Message(report) => return Some(report),
+                ChannelRead::Closed => return None,
+                ChannelRead::Nothing => {}
             }
             self.wait_for_news();
         }
@@ -371,7 +371,7 @@ pub(crate) fn supervise() {
     };
     let Some((spec, places)) = channel::read_memfd::<(Spec, Places)>(orders) else { return };
     let Ok(watched) = rustix::io::fcntl_dupfd_cloexec(&control, 3) else { return };
-    let owners = vec![Watch::new(Owner::Handle, watched)];
+    let owners = vec![OwnerWatch::new(Owner::Handle, watched)];
     let tell = |report: &Report| channel::send(control.as_fd(), report);
     let over = supervisor::supervise_for(&spec, &places, first, owners, &mut |event| tell(&Report::Event(event)));
     tell(&match over {

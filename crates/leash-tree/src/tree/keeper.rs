@@ -12,20 +12,20 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{getpid, getppid};
 
-use super::captive::Captive;
-use super::control::{self, CommandLine, Orders, Word, fds};
+use super::contained_tree::ContainedTree;
+use super::control::{self, CommandLine, KeeperReport, Orders, fds};
+use super::driver::{END_SIGNAL, SupervisorLink, TreeDriver, TreeDriverParts};
 use super::failure::failed;
 use super::handle::{self, SUPERVISOR};
-use super::warden::{END_SIGNAL, Guarded, Peer, Warden};
 use crate::contain::leaf::Leaf;
 use crate::contain::{Situation, candidates, sealed, unit};
-use crate::ledger::store::{Entry, Store};
-use crate::owner::Watch;
+use crate::ledger::store::{LockedRun, Store};
+use crate::owner::OwnerWatch;
 use crate::platform::channel;
-use crate::platform::identity::{self, Held};
+use crate::platform::identity::{self, HeldProcess};
 use crate::platform::linux::{self, CloneInto, InheritedSignals};
 use crate::platform::proc::Proc;
-use crate::platform::spawn::{self, Program, SpawnError, Stage, c_string};
+use crate::platform::spawn::{self, Program, SpawnError, SpawnStep, c_string};
 use leash_model::clock::Moment;
 use leash_model::containment::{Containment, Refusal};
 use leash_model::error::{Cause, shown};
@@ -60,10 +60,10 @@ pub(crate) fn run() {
 struct Keeper {
     orders: Orders,
     command: CommandLine,
-    peer: Peer,
+    supervisor: SupervisorLink,
     signals: OwnedFd,
-    watches: Vec<Watch>,
-    entry: Entry,
+    watches: Vec<OwnerWatch>,
+    locked_run: LockedRun,
     proc: Option<Proc>,
 }
 
@@ -79,7 +79,7 @@ impl Keeper {
         let pidfd = linux::inherited_fd(fds::SUPERVISOR).ok()?;
         let mut watches = Vec::new();
         for (owner, fd) in orders.record.owners.iter().zip(fds::OWNERS..) {
-            watches.push(Watch::new(owner.clone(), linux::inherited_fd(fd).ok()?));
+            watches.push(OwnerWatch::new(owner.clone(), linux::inherited_fd(fd).ok()?));
         }
         // Close the descriptors that the host leaked to leash. A copy here would keep them open for the life of the
         // tree. Done before we open any descriptor ourselves, because ours would be above this number too.
@@ -92,24 +92,32 @@ impl Keeper {
         // Leave the host's session: the supervisor handles its terminal and its group signals.
         let _ = rustix::process::setsid();
         rustix::process::set_child_subreaper(Some(getpid())).ok()?;
-        let entry = Store::inherit(&orders.runtime_dir, &orders.record.run, lock);
+        let locked_run = Store::inherit(&orders.runtime_dir, &orders.record.run, lock);
         let proc = Proc::own().ok();
-        Some(Keeper { orders, command, peer: Peer { control, pidfd }, signals, watches, entry, proc })
+        Some(Keeper {
+            orders,
+            command,
+            supervisor: SupervisorLink { control, pidfd },
+            signals,
+            watches,
+            locked_run,
+            proc,
+        })
     }
 
     fn start_and_keep(mut self) {
         self.orders.record.keeper = self.proc.as_ref().and_then(identity::current);
         match self.start() {
-            Ok(captive) => self.keep(captive),
+            Ok(tree) => self.keep(tree),
             Err(failure) => {
-                channel::send(self.peer.control.as_fd(), &Word::Failed(failure));
-                self.entry.remove();
+                channel::send(self.supervisor.control.as_fd(), &KeeperReport::Failed(failure));
+                self.locked_run.remove();
             }
         }
     }
 
     /// Tries the containments, best first, until the server runs in one.
-    fn start(&mut self) -> Result<Captive, StartFailure> {
+    fn start(&mut self) -> Result<ContainedTree, StartFailure> {
         let situation = Situation {
             own_proc: self.proc.is_some(),
             pid_one: self.orders.pid_one,
@@ -120,13 +128,13 @@ impl Keeper {
         let program = self.program();
         for containment in order {
             match self.attempt(containment, &program) {
-                Ok(captive) => {
+                Ok(tree) => {
                     refused.retain(|refusal| refusal.containment > containment);
                     self.orders.record.refused = refused;
-                    return Ok(captive);
+                    return Ok(tree);
                 }
-                Err(Attempt::Refused(why)) => refused.push(Refusal::new(containment, why)),
-                Err(Attempt::Failed(failure)) => return Err(failure),
+                Err(AttemptError::Refused(why)) => refused.push(Refusal::new(containment, why)),
+                Err(AttemptError::Failed(failure)) => return Err(failure),
             }
         }
         if let Some(exactly) = self.orders.wish.exactly {
@@ -161,59 +169,62 @@ impl Keeper {
     }
 
     /// Starts the server in one containment.
-    fn attempt(&mut self, containment: Containment, program: &Program) -> Result<Captive, Attempt> {
-        let mut captive = Captive::new(containment, self.proc, self.orders.record.spare.clone(), self.orders.pid_one);
+    fn attempt(&mut self, containment: Containment, program: &Program) -> Result<ContainedTree, AttemptError> {
+        let mut tree =
+            ContainedTree::new(containment, self.proc, self.orders.record.spare.clone(), self.orders.pid_one);
         match containment {
             // The first process of a container already has a PID namespace, and its own death ends it.
             Containment::Sealed if !self.orders.pid_one => {
                 let sealed = sealed::spawn(program, self.proc.as_ref()).map_err(|error| {
-                    sealed::explain(error).map_or_else(|| failure(program, error), Attempt::Refused)
+                    sealed::explain(error).map_or_else(|| failure(program, error), AttemptError::Refused)
                 })?;
-                captive.leader = sealed.leader;
-                captive.sealed = Some(sealed);
+                tree.leader = sealed.leader;
+                tree.sealed = Some(sealed);
             }
             Containment::Unit => {
                 let dir = self.enter_unit()?;
                 self.plan_leaf(&dir)?;
-                self.spawn_in_leaf(&mut captive, program)?;
+                self.spawn_in_leaf(&mut tree, program)?;
             }
-            Containment::Leaf => self.spawn_in_leaf(&mut captive, program)?,
+            Containment::Leaf => self.spawn_in_leaf(&mut tree, program)?,
             Containment::Sealed | Containment::Reaper | Containment::Group => {
-                captive.leader =
+                tree.leader =
                     Some(spawn::spawn(program, CloneInto::default()).map_err(|error| failure(program, error))?);
             }
         }
-        Ok(captive)
+        Ok(tree)
     }
 
-    fn enter_unit(&self) -> Result<std::path::PathBuf, Attempt> {
+    fn enter_unit(&self) -> Result<std::path::PathBuf, AttemptError> {
         let record = &self.orders.record;
-        let (supervisor, keeper) =
-            record.supervisor.zip(record.keeper).ok_or_else(|| Attempt::Refused("/proc is not ours".to_owned()))?;
-        unit::enter(&self.orders.bus, &record.run, supervisor, keeper).map_err(Attempt::Refused)
+        let (supervisor, keeper) = record
+            .supervisor
+            .zip(record.keeper)
+            .ok_or_else(|| AttemptError::Refused("/proc is not ours".to_owned()))?;
+        unit::enter(&self.orders.bus, &record.run, supervisor, keeper).map_err(AttemptError::Refused)
     }
 
     /// Writes the path of a leaf to the ledger before the leaf exists, so that a sweep finds the leaf however soon we
     /// die.
-    fn plan_leaf(&mut self, dir: &std::path::Path) -> Result<(), Attempt> {
+    fn plan_leaf(&mut self, dir: &std::path::Path) -> Result<(), AttemptError> {
         self.orders.record.leaf = Some(dir.to_owned());
-        self.entry.write(&self.orders.record).map_err(|error| Attempt::Failed(error.into()))
+        self.locked_run.write(&self.orders.record).map_err(|error| AttemptError::Failed(error.into()))
     }
 
-    fn spawn_in_leaf(&self, captive: &mut Captive, program: &Program) -> Result<(), Attempt> {
-        let dir = self.orders.record.leaf.as_deref().ok_or_else(|| Attempt::Refused("no cgroup2".to_owned()))?;
-        let leaf = Leaf::create(dir, self.orders.caps).map_err(Attempt::Refused)?;
+    fn spawn_in_leaf(&self, tree: &mut ContainedTree, program: &Program) -> Result<(), AttemptError> {
+        let dir = self.orders.record.leaf.as_deref().ok_or_else(|| AttemptError::Refused("no cgroup2".to_owned()))?;
+        let leaf = Leaf::create(dir, self.orders.caps).map_err(AttemptError::Refused)?;
         match spawn::spawn(program, CloneInto { namespaces: 0, cgroup: Some(leaf.as_cgroup()) }) {
             Ok(pid) => {
-                captive.leader = Some(pid);
-                captive.leaf = Some(leaf);
+                tree.leader = Some(pid);
+                tree.leaf = Some(leaf);
                 Ok(())
             }
             Err(error) => {
                 leaf.remove();
                 Err(match error {
                     SpawnError::Clone(errno) if !matches!(errno, Errno::AGAIN | Errno::NOMEM) => {
-                        Attempt::Refused(format!("starting a process in {}: {errno}", dir.display()))
+                        AttemptError::Refused(format!("starting a process in {}: {errno}", dir.display()))
                     }
                     error => failure(program, error),
                 })
@@ -222,45 +233,49 @@ impl Keeper {
     }
 
     /// Watches the running tree until its end.
-    fn keep(mut self, captive: Captive) {
+    fn keep(mut self, tree: ContainedTree) {
         // From here on only the host and the server hold the host's pipes.
-        spawn::let_go_of_stdio();
+        spawn::detach_stdio();
         let record = &mut self.orders.record;
-        record.containment = Some(captive.containment);
-        record.leader =
-            self.proc.as_ref().zip(captive.leader).and_then(|(proc, pid)| Held::open(proc, pid)).map(|held| held.id);
+        record.containment = Some(tree.containment);
+        record.leader = self
+            .proc
+            .as_ref()
+            .zip(tree.leader)
+            .and_then(|(proc, pid)| HeldProcess::open(proc, pid))
+            .map(|held| held.id);
         record.phase = Phase::Running;
         record.members = record.leader.into_iter().collect();
-        if captive.leaf.is_none() {
+        if tree.leaf.is_none() {
             record.leaf = None;
         }
-        let written = self.entry.write(record);
+        let written = self.locked_run.write(record);
         let expires = self.orders.max_age_ms.map(|ms| Moment::now() + Duration::from_millis(ms));
-        let guarded = Guarded {
-            captive,
+        let guarded = TreeDriverParts {
+            tree,
             grace: Duration::from_millis(self.orders.record.grace_ms),
             record: self.orders.record,
-            entry: self.entry,
+            locked_run: self.locked_run,
             watches: self.watches,
             signals: self.signals,
         };
-        let warden = Warden::of_keeper(guarded, self.peer, expires);
+        let driver = TreeDriver::of_keeper(guarded, self.supervisor, expires);
         if let Err(error) = written {
-            warden.tell(&Word::Warning(format!("the ledger is not up to date: {error}")));
+            driver.tell(&KeeperReport::Warning(format!("the ledger is not up to date: {error}")));
         }
-        warden.tell(&Word::Started {
-            leader: warden.captive.leader,
-            containment: warden.captive.containment,
-            refused: warden.record.refused.clone(),
+        driver.tell(&KeeperReport::Started {
+            leader: driver.tree.leader,
+            containment: driver.tree.containment,
+            refused: driver.record.refused.clone(),
         });
         // The keeper has told the supervisor, if there is one, which processes are left and what could not be written.
         // The receipt says so too.
-        let _ = warden.run(None);
+        let _ = driver.run(None);
     }
 }
 
 /// The reason why a server does not run in a containment.
-enum Attempt {
+enum AttemptError {
     /// The containment does not work here; the keeper tries the next one.
     Refused(String),
     /// No containment will work.
@@ -268,17 +283,17 @@ enum Attempt {
 }
 
 /// The failure of a start, in any containment.
-fn failure(program: &Program, error: SpawnError) -> Attempt {
+fn failure(program: &Program, error: SpawnError) -> AttemptError {
     let text = |text: &CStr| shown(OsStr::from_bytes(text.to_bytes()));
-    Attempt::Failed(match error {
-        SpawnError::At(Stage::Chdir, errno) => {
+    AttemptError::Failed(match error {
+        SpawnError::At(SpawnStep::Chdir, errno) => {
             let dir = text(program.cwd.as_deref().unwrap_or_default());
             StartFailure::WorkingDirectory { dir, cause: Cause::new(errno) }
         }
-        SpawnError::At(Stage::Exec, errno) => {
+        SpawnError::At(SpawnStep::Exec, errno) => {
             StartFailure::Exec { path: text(&program.path), cause: Cause::new(errno) }
         }
-        SpawnError::Clone(errno) | SpawnError::Pipe(errno) | SpawnError::At(Stage::Fork, errno) => {
+        SpawnError::Clone(errno) | SpawnError::Pipe(errno) | SpawnError::At(SpawnStep::Fork, errno) => {
             failed("cannot start a process", errno)
         }
         SpawnError::At(stage, errno) => failed(&format!("the server's process stopped at {stage:?}"), errno),
@@ -306,10 +321,10 @@ const OF_A_TREE: [EntryPoint; 3] = [
 pub fn enter(others: &[EntryPoint]) -> bool {
     let mut arguments = env::args_os();
     let Some(first) = arguments.next() else { return false };
-    let is_it = |entry: &&EntryPoint| first.as_bytes() == entry.name.as_bytes();
+    let is_it = |locked_run: &&EntryPoint| first.as_bytes() == locked_run.name.as_bytes();
     match OF_A_TREE.iter().chain(others).find(is_it) {
-        Some(entry) => {
-            (entry.run)(arguments.collect());
+        Some(locked_run) => {
+            (locked_run.run)(arguments.collect());
             true
         }
         None => false,

@@ -10,8 +10,8 @@ use super::failure::failed;
 use super::keeper::KEEPER;
 use super::spec::Spec;
 use crate::contain::leaf;
-use crate::ledger::store::Entry;
-use crate::owner::Watch;
+use crate::ledger::store::LockedRun;
+use crate::owner::OwnerWatch;
 use crate::platform::command::{self, Launch};
 use crate::platform::identity::{self, boot_id, pid_namespace};
 use crate::platform::proc::Proc;
@@ -38,7 +38,7 @@ pub(super) fn command_line(spec: &Spec) -> Result<CommandLine, StartFailure> {
 }
 
 /// The record of a run, written before the run exists.
-pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: Option<&Proc>) -> Record {
+pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[OwnerWatch], proc: Option<&Proc>) -> Record {
     let leaf = leaf::own_cgroup().ok().map(|dir| dir.join(format!("leash-{}", spec.run)));
     Record {
         version: RECORD_VERSION,
@@ -75,8 +75,8 @@ pub(super) struct KeeperLaunch<'a> {
     pub(super) program: &'a Path,
     pub(super) orders: &'a Orders,
     pub(super) command: &'a CommandLine,
-    pub(super) entry: &'a Entry,
-    pub(super) watches: &'a [Watch],
+    pub(super) locked_run: &'a LockedRun,
+    pub(super) watches: &'a [OwnerWatch],
 }
 
 /// A keeper that was started.
@@ -95,7 +95,7 @@ impl KeeperLaunch<'_> {
         let mut given = vec![
             (theirs, fds::CONTROL),
             (control::write_orders(self.orders, self.command).map_err(|error| failed(NO_KEEPER, error))?, fds::ORDERS),
-            (copy(self.entry.lock())?, fds::LOCK),
+            (copy(self.locked_run.lock())?, fds::LOCK),
             (identity::pidfd(getpid().as_raw_pid()).map_err(resource)?, fds::SUPERVISOR),
         ];
         for (watch, number) in self.watches.iter().zip(fds::OWNERS..) {

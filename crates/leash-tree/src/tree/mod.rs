@@ -6,8 +6,9 @@
 //! ```
 //! Supervisor and keeper watch each other; whichever survives ends the tree.
 
-pub mod captive;
+pub mod contained_tree;
 pub(crate) mod control;
+pub mod driver;
 pub mod failure;
 pub(crate) mod freeze;
 pub mod handle;
@@ -19,7 +20,6 @@ pub mod spec;
 pub(crate) mod strays;
 pub mod supervisor;
 pub mod sweep;
-pub mod warden;
 
 pub use handle::{SupervisorLost, Tree};
 pub use spec::Spec;

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::contain::caps::Caps;
 use crate::platform::linux::InheritedSignals;
-use leash_model::containment::Wish as ContainWish;
-use leash_model::owner::Wish;
+use leash_model::containment::ContainmentWish;
+use leash_model::owner::OwnerWish;
 use leash_model::{id, limits};
 
 /// The variable that names the session in a server's environment. It is a label for people, tests and `ps`, and never a
@@ -36,12 +36,12 @@ pub struct Spec {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) cwd: Option<PathBuf>,
     pub(crate) env: Vec<(OsString, Option<OsString>)>,
-    pub(crate) contain: ContainWish,
+    pub(crate) contain: ContainmentWish,
     pub(crate) caps: Caps,
     /// The grace that the caller asked for; if none, [`limits::GRACE`].
     pub(crate) grace: Option<Duration>,
     pub(crate) max_age: Option<Duration>,
-    pub(crate) owners: Vec<Wish>,
+    pub(crate) owners: Vec<OwnerWish>,
     pub(crate) spare: Vec<String>,
     /// True if processes that the leader leaves behind live until an end is requested.
     #[serde(default)]
@@ -60,11 +60,11 @@ impl Spec {
             labels: BTreeMap::new(),
             cwd: None,
             env: Vec::new(),
-            contain: ContainWish::default(),
+            contain: ContainmentWish::default(),
             caps: Caps::default(),
             grace: None,
             max_age: None,
-            owners: Wish::DEFAULT.to_vec(),
+            owners: OwnerWish::DEFAULT.to_vec(),
             spare: Vec::new(),
             patient: false,
         }
@@ -115,7 +115,7 @@ impl Spec {
 
     /// Sets the wanted containment.
     #[must_use]
-    pub fn contain(mut self, wish: ContainWish) -> Spec {
+    pub fn contain(mut self, wish: ContainmentWish) -> Spec {
         self.contain = wish;
         self
     }
@@ -143,7 +143,7 @@ impl Spec {
 
     /// Sets its owners.
     #[must_use]
-    pub fn owners(mut self, owners: impl Into<Vec<Wish>>) -> Spec {
+    pub fn owners(mut self, owners: impl Into<Vec<OwnerWish>>) -> Spec {
         self.owners = owners.into();
         self
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap};
 
 use rustix::process::getpid;
 
-use crate::platform::proc::{Listed, Proc, Stat};
+use crate::platform::proc::{Proc, ProcessList, Stat};
 
 /// Stands for a namespace whose id we may not read.
 pub(crate) const UNREADABLE: u64 = 0;
@@ -40,9 +40,9 @@ fn was_injected(levels: &[i32], parent: &[i32]) -> bool {
 
 /// The living processes that may come from the tree through the namespaces in `entered`, parents before children. These
 /// are the processes below a child of such a namespace's first process, if that child is not older than this process.
-pub(crate) fn find(proc: &Proc, entered: &BTreeSet<u64>) -> Listed<Stat> {
+pub(crate) fn find(proc: &Proc, entered: &BTreeSet<u64>) -> ProcessList<Stat> {
     if entered.is_empty() {
-        return Listed::none();
+        return ProcessList::none();
     }
     let all = proc.all();
     let me = rustix::process::geteuid().as_raw();
@@ -59,7 +59,7 @@ pub(crate) fn find(proc: &Proc, entered: &BTreeSet<u64>) -> Listed<Stat> {
     let firsts: Vec<i32> = all.found.iter().filter(is_first).map(|stat| stat.pid).collect();
     let me = getpid().as_raw_pid();
     let since = all.found.iter().find(|stat| stat.pid == me).map_or(0, |stat| stat.start);
-    Listed { found: young(&all.found, &firsts, since), complete: all.complete }
+    ProcessList { found: young(&all.found, &firsts, since), complete: all.complete }
 }
 
 /// The living processes below `firsts`, in branches whose top process started at `since` or later.

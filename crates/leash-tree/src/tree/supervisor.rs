@@ -9,27 +9,27 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::{Pid, WaitOptions, WaitStatus, getpid};
 
-use super::captive::{Captive, Remaining};
-use super::control::{Order, Orders, Word};
+use super::contained_tree::{ContainedTree, Remaining};
+use super::control::{KeeperReport, Order, Orders};
+use super::driver::{END_SIGNAL, END_VALUE, FORCE_VALUE, TreeDriver, TreeDriverParts};
 use super::failure::{ended_early, failed};
 use super::launch::{self, KeeperLaunch, NO_KEEPER};
 use super::machine::Event as MachineEvent;
 use super::spec::Spec;
-use super::warden::{END_SIGNAL, END_VALUE, FORCE_VALUE, Guarded, Warden};
 use crate::contain::leaf::Leaf;
 use crate::contain::unit::UserBus;
 use crate::ledger::receipts;
-use crate::ledger::store::{Entry, Store};
-use crate::owner::{self, Parent, Watch};
+use crate::ledger::store::{LockedRun, Store};
+use crate::owner::{self, OwnerWatch, Parent};
 use crate::places::Places;
-use crate::platform::channel::{self, Heard};
+use crate::platform::channel::{self, ChannelRead};
 use crate::platform::linux::{self, InheritedSignals};
 use crate::platform::poll::{self, PollSet};
 use crate::platform::proc::{Proc, Stat};
 use crate::platform::{identity, spawn};
 use crate::tree::sweep;
 use leash_model::clock::{Moment, timeout_until};
-use leash_model::containment::{Containment, Wish};
+use leash_model::containment::{Containment, ContainmentWish};
 use leash_model::event::Event;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
@@ -56,7 +56,7 @@ impl FirstLook {
     }
 
     /// The controlling terminal as an owner; `None` if the parent is in another session, or if `nohup` ignores SIGHUP.
-    pub fn terminal(&self) -> Option<crate::owner::Watch> {
+    pub fn terminal(&self) -> Option<crate::owner::OwnerWatch> {
         crate::owner::terminal_of(&Proc::own().ok()?, self.signals)
     }
 }
@@ -77,7 +77,7 @@ pub(crate) fn supervise_for(
     spec: &Spec,
     places: &Places,
     first: FirstLook,
-    owners: Vec<Watch>,
+    owners: Vec<OwnerWatch>,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Receipt, StartFailure> {
     let supervisor = Supervisor::start(spec, places, first, owners, tell)?;
@@ -89,19 +89,19 @@ struct Supervisor {
     keeper_fd: OwnedFd,
     control: OwnedFd,
     signals: OwnedFd,
-    watches: Vec<Watch>,
+    watches: Vec<OwnerWatch>,
     record: Record,
-    entry: Entry,
+    locked_run: LockedRun,
     proc: Option<Proc>,
     /// We had children before we were leash (`helper & exec leash run ...`). We must not end them.
     has_strangers: bool,
     grace: Duration,
-    phase: Waiting,
+    phase: KeeperWait,
     /// The containment that the caller asked for. The server can change the record in the ledger, but not this field.
-    wish: Wish,
+    wish: ContainmentWish,
     /// True if the keeper said that the server ran.
     started: bool,
-    last_word: Option<LastWord>,
+    last_message: Option<LastMessage>,
     /// The keeper is dead, so another process may get its number.
     keeper_dead: bool,
     /// The keeper exited by itself, with its work done. `false` for a killed keeper.
@@ -118,7 +118,7 @@ struct Supervisor {
 
 /// The keeper's last message. It is not a proof: every process of the same user can write to the control socket.
 #[derive(Debug)]
-enum LastWord {
+enum LastMessage {
     /// The tree is over.
     Over(Box<Receipt>),
     /// The server never ran.
@@ -127,7 +127,7 @@ enum LastWord {
 
 /// The thing that the supervisor waits for from its keeper.
 #[derive(Debug)]
-enum Waiting {
+enum KeeperWait {
     /// The server's start.
     Start { give_up: Moment },
     /// Nothing: the server runs.
@@ -140,21 +140,21 @@ enum Waiting {
     Exit { give_up: Moment },
 }
 
-impl Waiting {
+impl KeeperWait {
     fn give_up(&self) -> Option<Moment> {
         match self {
-            Waiting::Nothing => None,
-            Waiting::Start { give_up }
-            | Waiting::Answer { give_up }
-            | Waiting::End { give_up }
-            | Waiting::Exit { give_up } => Some(*give_up),
+            KeeperWait::Nothing => None,
+            KeeperWait::Start { give_up }
+            | KeeperWait::Answer { give_up }
+            | KeeperWait::End { give_up }
+            | KeeperWait::Exit { give_up } => Some(*give_up),
         }
     }
 }
 
 /// The descriptors that a supervisor waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum SupervisorSource {
     Signals,
     Control,
     Keeper,
@@ -167,7 +167,7 @@ impl Supervisor {
         spec: &Spec,
         places: &Places,
         first: FirstLook,
-        owners: Vec<Watch>,
+        owners: Vec<OwnerWatch>,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Supervisor, StartFailure> {
         let signals =
@@ -189,7 +189,7 @@ impl Supervisor {
         swept.warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
 
         let record = launch::new_record(spec, &places.receipts, &watches, proc.as_ref());
-        let entry = store.create(&record)?;
+        let locked_run = store.create(&record)?;
         let orders = Orders {
             record: record.clone(),
             wish: spec.contain,
@@ -205,7 +205,7 @@ impl Supervisor {
             program: &places.program,
             orders: &orders,
             command: &command,
-            entry: &entry,
+            locked_run: &locked_run,
             watches: &watches,
         };
         match launch.launch() {
@@ -216,14 +216,14 @@ impl Supervisor {
                 signals,
                 watches,
                 record,
-                entry,
+                locked_run,
                 proc,
                 has_strangers,
                 grace: spec.pace(),
-                phase: Waiting::Start { give_up: Moment::now() + limits::START },
+                phase: KeeperWait::Start { give_up: Moment::now() + limits::START },
                 wish: spec.contain,
                 started: false,
-                last_word: None,
+                last_message: None,
                 keeper_dead: false,
                 keeper_exited: false,
                 asked: None,
@@ -232,7 +232,7 @@ impl Supervisor {
                 entered: BTreeSet::new(),
             }),
             Err(error) => {
-                entry.remove();
+                locked_run.remove();
                 Err(error)
             }
         }
@@ -241,7 +241,7 @@ impl Supervisor {
     fn run(mut self, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartFailure> {
         // The host's pipes belong to the host and the server. If we held a copy of stdout, the host would not see its
         // end. We keep stderr to write messages to it.
-        spawn::let_go_of_stdin_and_stdout();
+        spawn::detach_stdin_and_stdout();
         // From here on the supervisor only waits, as long as the server lives. It does not need again the memory that
         // reading the command line took.
         linux::give_back_memory();
@@ -250,8 +250,8 @@ impl Supervisor {
                 break why;
             }
         };
-        match self.last_word.take() {
-            Some(word) if self.is_believable(&word) => self.conclude(word),
+        match self.last_message.take() {
+            Some(message) if self.is_believable(&message) => self.conclude(message),
             _ => self.take_over(why, tell),
         }
     }
@@ -259,19 +259,19 @@ impl Supervisor {
     /// True if the supervisor may believe the keeper's last message, now that the keeper is gone. For `gone` the
     /// supervisor needs its own proof: it has no child left, and the leaf has no member. It believes that something is
     /// left only from a keeper that exited by itself.
-    fn is_believable(&self, word: &LastWord) -> bool {
+    fn is_believable(&self, message: &LastMessage) -> bool {
         // If we are the first process of a PID namespace, the kernel kills all other processes in it when we exit.
         let is_first = getpid().as_raw_pid() == 1;
-        let claims_gone = match word {
-            LastWord::Over(receipt) => receipt.run == self.record.run && receipt.all_gone(),
-            LastWord::Failed(_) => true,
+        let claims_gone = match message {
+            LastMessage::Over(receipt) => receipt.run == self.record.run && receipt.all_gone(),
+            LastMessage::Failed(_) => true,
         };
         is_first || if claims_gone { self.proves_gone() } else { self.keeper_exited }
     }
 
     /// True if our own look proves that every process of the tree is gone.
     fn proves_gone(&self) -> bool {
-        let written = self.entry.read().ok().flatten();
+        let written = self.locked_run.read().ok().flatten();
         let Ok(leaf) = self.find_leaf(written.as_ref()) else { return false };
         if self.has_strangers {
             // Our other children hide the processes that the keeper may have left to us. The keeper made the same proof
@@ -283,22 +283,22 @@ impl Supervisor {
         if !children.into_iter().all(identity::number_has_ended) {
             return false;
         }
-        let mut captive = Captive::new(Containment::Reaper, self.proc, self.record.spare.clone(), false);
-        captive.leaf = leaf;
+        let mut tree = ContainedTree::new(Containment::Reaper, self.proc, self.record.spare.clone(), false);
+        tree.leaf = leaf;
         // A keeper that exited by itself has searched the namespaces that members entered. Another tree may have started a
         // process in them since.
         if !self.keeper_exited {
-            captive.entered = self.entered.clone();
-            captive.entered.extend(written.into_iter().flat_map(|record| record.entered));
+            tree.entered = self.entered.clone();
+            tree.entered.extend(written.into_iter().flat_map(|record| record.entered));
         }
-        captive.reap() != Remaining::Members && captive.unproved().is_empty()
+        tree.reap() != Remaining::Members && tree.unproved().is_empty()
     }
 
-    fn conclude(self, word: LastWord) -> Result<Receipt, StartFailure> {
-        match word {
-            LastWord::Over(receipt) => Ok(*receipt),
-            LastWord::Failed(failure) => {
-                self.entry.remove();
+    fn conclude(self, message: LastMessage) -> Result<Receipt, StartFailure> {
+        match message {
+            LastMessage::Over(receipt) => Ok(*receipt),
+            LastMessage::Failed(failure) => {
+                self.locked_run.remove();
                 Err(failure)
             }
         }
@@ -326,26 +326,28 @@ impl Supervisor {
             if self.asked.is_none() {
                 self.order(Reason::Starved);
             }
-            [Source::Control, Source::Signals, Source::Keeper].map(|source| (source, PollFlags::IN)).into()
+            [SupervisorSource::Control, SupervisorSource::Signals, SupervisorSource::Keeper]
+                .map(|source| (source, PollFlags::IN))
+                .into()
         });
-        let is_ready = |wanted: Source| ready.iter().any(|(source, _)| *source == wanted);
-        if is_ready(Source::Control) || is_ready(Source::Keeper) {
-            self.hear_keeper(tell);
+        let is_ready = |wanted: SupervisorSource| ready.iter().any(|(source, _)| *source == wanted);
+        if is_ready(SupervisorSource::Control) || is_ready(SupervisorSource::Keeper) {
+            self.handle_messages(tell);
         }
-        if is_ready(Source::Signals) {
-            self.hear_signals();
+        if is_ready(SupervisorSource::Signals) {
+            self.handle_signals();
         }
-        if is_ready(Source::Keeper) {
+        if is_ready(SupervisorSource::Keeper) {
             self.reap();
         }
         if self.keeper_dead {
             // The keeper may have sent its last message between the read above and its death.
-            self.hear_keeper(tell);
+            self.handle_messages(tell);
             return Some(Reason::KeeperKilled);
         }
         // From the last to the first: a lost owner is removed from the list.
         for (source, answer) in ready.into_iter().rev() {
-            if let Source::Owner(number) = source
+            if let SupervisorSource::Owner(number) = source
                 && let Some(reason) = self.watches[number].judge(answer)
             {
                 self.watches.remove(number);
@@ -360,7 +362,7 @@ impl Supervisor {
     /// True if the keeper has been stopped for [`limits::KEEPER_ANSWER`] while it ends the tree. The ladder may take
     /// minutes: the supervisor waits for a keeper that runs, but not for a stopped one.
     fn keeper_is_stopped(&mut self, now: Moment) -> bool {
-        if !matches!(self.phase, Waiting::End { .. }) {
+        if !matches!(self.phase, KeeperWait::End { .. }) {
             return false;
         }
         let stat = self.proc.and_then(|proc| proc.stat(self.keeper));
@@ -369,17 +371,17 @@ impl Supervisor {
     }
 
     /// Waits until a source is ready. `None` when the kernel lets us poll no descriptor.
-    fn wait(&self) -> Option<Vec<(Source, PollFlags)>> {
+    fn wait(&self) -> Option<Vec<(SupervisorSource, PollFlags)>> {
         let mut set = PollSet::default();
-        set.add(Source::Signals, self.signals.as_fd(), PollFlags::IN);
-        set.add(Source::Control, self.control.as_fd(), PollFlags::IN);
-        set.add(Source::Keeper, self.keeper_fd.as_fd(), PollFlags::IN);
+        set.add(SupervisorSource::Signals, self.signals.as_fd(), PollFlags::IN);
+        set.add(SupervisorSource::Control, self.control.as_fd(), PollFlags::IN);
+        set.add(SupervisorSource::Keeper, self.keeper_fd.as_fd(), PollFlags::IN);
         for (number, watch) in self.watches.iter().enumerate() {
-            set.add(Source::Owner(number), watch.as_fd(), watch.events());
+            set.add(SupervisorSource::Owner(number), watch.as_fd(), watch.events());
         }
         let now = Moment::now();
         let next_look = match self.phase {
-            Waiting::End { give_up } => Some(give_up.min(now + limits::KEEPER_ANSWER)),
+            KeeperWait::End { give_up } => Some(give_up.min(now + limits::KEEPER_ANSWER)),
             _ => self.phase.give_up(),
         };
         set.wait(next_look.map(|deadline| timeout_until(deadline, now)).as_ref())
@@ -387,48 +389,48 @@ impl Supervisor {
 
     /// Handles every message that has arrived. No message may move a deadline that another message has set, because any
     /// process of the same user can forge messages.
-    fn hear_keeper(&mut self, tell: &mut dyn FnMut(Event)) {
+    fn handle_messages(&mut self, tell: &mut dyn FnMut(Event)) {
         loop {
-            let word = match channel::receive(self.control.as_fd()) {
-                Heard::Message(word) => word,
-                Heard::Nothing | Heard::Closed => return,
+            let message = match channel::receive(self.control.as_fd()) {
+                ChannelRead::Message(message) => message,
+                ChannelRead::Nothing | ChannelRead::Closed => return,
             };
-            match word {
-                Word::Started { leader, containment, refused } if !self.started => {
+            match message {
+                KeeperReport::Started { leader, containment, refused } if !self.started => {
                     self.started = true;
                     // The supervisor may have sent an order while the keeper started the server.
-                    if matches!(self.phase, Waiting::Start { .. }) {
+                    if matches!(self.phase, KeeperWait::Start { .. }) {
                         self.phase = match self.asked {
-                            Some(_) => Waiting::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER },
-                            None => Waiting::Nothing,
+                            Some(_) => KeeperWait::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER },
+                            None => KeeperWait::Nothing,
                         };
                     }
                     tell(Event::Started { name: self.record.name.clone(), leader, containment, refused });
                 }
-                Word::Started { .. } => {}
-                Word::Ending { why, rung, members } => {
-                    if !matches!(self.phase, Waiting::End { .. } | Waiting::Exit { .. }) {
+                KeeperReport::Started { .. } => {}
+                KeeperReport::Ending { why, rung, members } => {
+                    if !matches!(self.phase, KeeperWait::End { .. } | KeeperWait::Exit { .. }) {
                         let longest = self.grace * 2 + limits::UNREAD + limits::GIVE_UP + limits::KEEPER_SLACK;
-                        self.phase = Waiting::End { give_up: Moment::now() + longest };
+                        self.phase = KeeperWait::End { give_up: Moment::now() + longest };
                     }
                     self.ending.get_or_insert_with(|| why.clone());
                     tell(Event::Ending { why, rung, members });
                 }
                 // A forged message can only add namespaces, which makes the end `left` and never `gone`.
-                Word::Entered(namespaces) => self.entered.extend(namespaces),
-                Word::Warning(text) => tell(Event::Warning(text)),
-                Word::Over(receipt) => self.last_word(LastWord::Over(receipt)),
-                Word::Failed(failure) => self.last_word(LastWord::Failed(failure)),
+                KeeperReport::Entered(namespaces) => self.entered.extend(namespaces),
+                KeeperReport::Warning(text) => tell(Event::Warning(text)),
+                KeeperReport::Over(receipt) => self.last_message(LastMessage::Over(receipt)),
+                KeeperReport::Failed(failure) => self.last_message(LastMessage::Failed(failure)),
             }
         }
     }
 
     /// Keeps the first last message. A keeper exits within a millisecond of sending it. If it does not exit, another
     /// process sent the message, or the keeper is stopped.
-    fn last_word(&mut self, word: LastWord) {
-        if self.last_word.is_none() {
-            self.last_word = Some(word);
-            self.phase = Waiting::Exit { give_up: Moment::now() + limits::KEEPER_SLACK };
+    fn last_message(&mut self, message: LastMessage) {
+        if self.last_message.is_none() {
+            self.last_message = Some(message);
+            self.phase = KeeperWait::Exit { give_up: Moment::now() + limits::KEEPER_SLACK };
         }
     }
 
@@ -463,7 +465,7 @@ impl Supervisor {
         }
     }
 
-    fn hear_signals(&mut self) {
+    fn handle_signals(&mut self) {
         while let Some(received) = linux::receive(self.signals.as_fd()) {
             match received.signal {
                 END_SIGNAL if received.queued == Some(END_VALUE) => self.order(Reason::Requested),
@@ -483,15 +485,15 @@ impl Supervisor {
     }
 
     fn ending(&self) -> bool {
-        matches!(self.phase, Waiting::Answer { .. } | Waiting::End { .. } | Waiting::Exit { .. })
+        matches!(self.phase, KeeperWait::Answer { .. } | KeeperWait::End { .. } | KeeperWait::Exit { .. })
     }
 
     /// Tells the keeper to end the tree, and expects an answer. The keeper has usually noticed the loss by itself.
     fn order(&mut self, why: Reason) {
         channel::send(self.control.as_fd(), &Order::End(why.clone()));
         self.asked.get_or_insert(why);
-        if matches!(self.phase, Waiting::Nothing) {
-            self.phase = Waiting::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER };
+        if matches!(self.phase, KeeperWait::Nothing) {
+            self.phase = KeeperWait::Answer { give_up: Moment::now() + limits::KEEPER_ANSWER };
         }
     }
 
@@ -509,7 +511,7 @@ impl Supervisor {
     /// Ends the tree that the keeper left. The kernel has made us the parent of all of it.
     fn take_over(mut self, why: Reason, tell: &mut dyn FnMut(Event)) -> Result<Receipt, StartFailure> {
         let started = self.started;
-        let written = self.entry.read().ok().flatten();
+        let written = self.locked_run.read().ok().flatten();
         let leaf = self.find_leaf(written.as_ref());
         if let Some(record) = written {
             let over = record.over.clone();
@@ -519,40 +521,40 @@ impl Supervisor {
                 if let Err(error) = receipts::append_once(&self.record.receipts, &receipt) {
                     tell(Event::Warning(format!("cannot write {}: {error}", self.record.receipts.display())));
                 }
-                self.entry.remove();
+                self.locked_run.remove();
                 return Ok(receipt);
             }
         }
         if let Some(proc) = self.proc.filter(|_| self.has_strangers) {
-            let receipt = self.take_over_among_strangers(why, &proc, tell);
+            let receipt = self.take_over_among_other_children(why, &proc, tell);
             return if started { Ok(receipt) } else { Err(ended_early(NO_KEEPER)) };
         }
         // The kernel ended a PID namespace together with its keeper. Its first process is now our child, and we reap it
         // like any other.
         let pid_one = getpid().as_raw_pid() == 1;
-        let mut captive = Captive::new(self.reach(), self.proc, self.record.spare.clone(), pid_one);
-        captive.leader = self.record.leader.map(|id| id.pid).filter(|pid| identity::is_own_child(*pid));
-        captive.entered = self.entered.clone();
+        let mut tree = ContainedTree::new(self.reach(), self.proc, self.record.spare.clone(), pid_one);
+        tree.leader = self.record.leader.map(|id| id.pid).filter(|pid| identity::is_own_child(*pid));
+        tree.entered = self.entered.clone();
         let unproved = leaf.as_ref().err().map(|error| format!("its cgroup can't be read: {error}"));
-        captive.leaf = leaf.ok().flatten();
-        let guarded = Guarded {
-            captive,
+        tree.leaf = leaf.ok().flatten();
+        let guarded = TreeDriverParts {
+            tree,
             record: self.record,
-            entry: self.entry,
+            locked_run: self.locked_run,
             watches: self.watches,
             signals: self.signals,
             grace: self.grace,
         };
-        let warden = Warden::of_supervisor(guarded, unproved);
+        let driver = TreeDriver::of_supervisor(guarded, unproved);
         let begin = match self.ending {
             // The keeper had begun the end and may have used up the grace.
             Some(why) => MachineEvent::Hurry(why),
             // The process that wanted to watch this tree can no longer see what it does.
-            None if warden.record.patient => MachineEvent::Hurry(self.asked.unwrap_or(why)),
+            None if driver.record.patient => MachineEvent::Hurry(self.asked.unwrap_or(why)),
             // The keeper's fate is only the reason if there is no other.
-            None => warden.end_event(self.asked.unwrap_or(why)),
+            None => driver.end_event(self.asked.unwrap_or(why)),
         };
-        let (receipt, warnings) = warden.run(Some(begin));
+        let (receipt, warnings) = driver.run(Some(begin));
         warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
         if started {
             return Ok(receipt);
@@ -581,9 +583,9 @@ impl Supervisor {
 
     /// Ends only the processes that are proved to belong to the tree: orphans of the keeper look the same as orphans of
     /// our other children.
-    fn take_over_among_strangers(self, why: Reason, proc: &Proc, tell: &mut dyn FnMut(Event)) -> Receipt {
+    fn take_over_among_other_children(self, why: Reason, proc: &Proc, tell: &mut dyn FnMut(Event)) -> Receipt {
         let reason = self.ending.or(self.asked).unwrap_or(why);
-        let (receipt, warning) = sweep::end_run(self.entry, self.record, proc, reason);
+        let (receipt, warning) = sweep::end_run(self.locked_run, self.record, proc, reason);
         warning.into_iter().for_each(|warning| tell(Event::Warning(warning)));
         receipt
     }

@@ -17,10 +17,10 @@ use rustix::process::{Signal, getpid};
 
 use crate::contain::leaf::Leaf;
 use crate::ledger::receipts;
-use crate::ledger::store::{Entry, Store, is_of_this_boot, is_of_this_place};
-use crate::platform::identity::Held;
+use crate::ledger::store::{LockedRun, Store, is_of_this_boot, is_of_this_place};
+use crate::platform::identity::HeldProcess;
 use crate::platform::proc::{Proc, Stat};
-use crate::tree::captive::left_over;
+use crate::tree::contained_tree::left_over;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::containment::Containment;
 use leash_model::identity::Identity;
@@ -38,8 +38,8 @@ pub struct Swept {
 }
 
 /// A run without a living process of leash.
-struct Abandoned {
-    entry: Entry,
+struct AbandonedRun {
+    locked_run: LockedRun,
     record: Record,
     /// Its leaf, if it still exists; an error if that can't be known.
     leaf: io::Result<Option<Leaf>>,
@@ -67,7 +67,7 @@ pub fn sweep(store: &Store, proc: Option<&Proc>) -> Swept {
     }
     end_all(&mut abandoned, proc);
     for run in abandoned {
-        let end = Ending { reason: Reason::Swept, by: EndedBy::Sweep, took: Moment::now().since(began) };
+        let end = SweepEnd { reason: Reason::Swept, by: EndedBy::Sweep, took: Moment::now().since(began) };
         match run.finish(proc, end) {
             Ok((receipt, warning)) => {
                 swept.warnings.extend(warning);
@@ -79,8 +79,8 @@ pub fn sweep(store: &Store, proc: Option<&Proc>) -> Swept {
     swept
 }
 
-/// The parts of a receipt that do not come from a look at the run.
-struct Ending {
+/// The parts of a receipt that do not depend on the survivors.
+struct SweepEnd {
     reason: Reason,
     by: EndedBy,
     took: Duration,
@@ -88,18 +88,18 @@ struct Ending {
 
 /// Ends one run whose keeper is gone, by proof alone. For a supervisor that has other children among those that the
 /// keeper left to it.
-pub(crate) fn end_run(entry: Entry, record: Record, proc: &Proc, reason: Reason) -> (Receipt, Option<String>) {
+pub(crate) fn end_run(locked_run: LockedRun, record: Record, proc: &Proc, reason: Reason) -> (Receipt, Option<String>) {
     let began = Moment::now();
-    let mut run = [Abandoned::new(entry, record)];
+    let mut run = [AbandonedRun::new(locked_run, record)];
     end_all(&mut run, proc);
     let [mut run] = run;
-    let end = Ending { reason, by: EndedBy::Supervisor, took: Moment::now().since(began) };
-    let look = run.look(proc);
-    let receipt = run.receipt(proc, &look, end);
+    let end = SweepEnd { reason, by: EndedBy::Supervisor, took: Moment::now().since(began) };
+    let survivors = run.survivors(proc);
+    let receipt = run.receipt(proc, &survivors, end);
     let warning = run.write(&receipt).err().map(|unwritten| unwritten.text);
     // If some processes could not be looked at, the next start of leash looks again.
-    if look.unseen.is_none() {
-        run.entry.remove();
+    if survivors.unseen.is_none() {
+        run.locked_run.remove();
     }
     (receipt, warning)
 }
@@ -112,7 +112,7 @@ pub(crate) fn is_attended(store: &Store, record: &Record, proc: &Proc) -> bool {
 
 /// True if supervisor and keeper are both known and both dead.
 fn has_lost_leash(record: &Record, proc: &Proc) -> bool {
-    let is_dead = |id: Identity| match Held::find(proc, id.pid) {
+    let is_dead = |id: Identity| match HeldProcess::find(proc, id.pid) {
         Ok(Some(held)) => !held.id.is(&id) || !held.lives(),
         Ok(None) => true,
         Err(_) => false,
@@ -121,7 +121,7 @@ fn has_lost_leash(record: &Record, proc: &Proc) -> bool {
 }
 
 /// Takes every run that no process of leash looks after. A run that can't be read or locked stays for the next start.
-fn seize_all(store: &Store, proc: &Proc, warnings: &mut Vec<String>) -> io::Result<Vec<Abandoned>> {
+fn seize_all(store: &Store, proc: &Proc, warnings: &mut Vec<String>) -> io::Result<Vec<AbandonedRun>> {
     let mut abandoned = Vec::new();
     for found in store.list()? {
         if found.record.as_ref().is_some_and(|record| is_of_this_boot(record) && !is_of_this_place(record)) {
@@ -137,14 +137,14 @@ fn seize_all(store: &Store, proc: &Proc, warnings: &mut Vec<String>) -> io::Resu
         let read = match seized {
             Ok(None) => continue,
             // Read again: it may have changed before we had the lock.
-            Ok(Some(entry)) => entry.read().map(|record| (entry, record)),
+            Ok(Some(locked_run)) => locked_run.read().map(|record| (locked_run, record)),
             Err(error) => Err(error),
         };
         match read {
-            Ok((entry, Some(record))) => abandoned.push(Abandoned::new(entry, record)),
+            Ok((locked_run, Some(record))) => abandoned.push(AbandonedRun::new(locked_run, record)),
             // Torn, empty, or only a lock: it was written before anything existed, or it names no process that can be
             // known.
-            Ok((entry, None)) => entry.remove(),
+            Ok((locked_run, None)) => locked_run.remove(),
             Err(error) => warnings.push(postponed(&found.run, &error)),
         }
     }
@@ -157,7 +157,7 @@ fn postponed(run: &str, error: &io::Error) -> String {
 }
 
 /// The ladder for all of them at once: SIGTERM, grace, SIGKILL until none is left.
-fn end_all(abandoned: &mut [Abandoned], proc: &Proc) {
+fn end_all(abandoned: &mut [AbandonedRun], proc: &Proc) {
     let graces = abandoned.iter().map(|run| run.record.grace_ms);
     let grace = Duration::from_millis(graces.max().unwrap_or_default()).min(limits::SWEEP_GRACE);
     let began = Moment::now();
@@ -169,15 +169,14 @@ fn end_all(abandoned: &mut [Abandoned], proc: &Proc) {
 }
 
 /// Signals every survivor. Returns true if at least one signal could be sent.
-fn signal_all(abandoned: &mut [Abandoned], proc: &Proc, signal: Signal, how: How) -> bool {
+fn signal_all(abandoned: &mut [AbandonedRun], proc: &Proc, signal: Signal, how: How) -> bool {
     let mut reached = false;
     for run in abandoned.iter_mut() {
-        let look = run.look(proc);
-        if look.is_empty() {
+        let survivors = run.survivors(proc);
+        if survivors.is_empty() {
             continue;
         }
-        let survivors = look.survivors;
-        run.seen = run.seen.max(survivors.len()).max(1);
+        run.seen = run.seen.max(survivors.processes.len()).max(1);
         run.how = how;
         if let Some(leaf) = run.leaf().filter(|_| signal == Signal::KILL) {
             for pid in leaf.procs().found.into_iter().filter(|pid| run.spared(proc, *pid)) {
@@ -185,7 +184,7 @@ fn signal_all(abandoned: &mut [Abandoned], proc: &Proc, signal: Signal, how: How
             }
             reached |= leaf.kill().is_ok();
         }
-        for survivor in &survivors {
+        for survivor in &survivors.processes {
             reached |= survivor.signal(signal) != Err(Errno::PERM);
             if signal == Signal::TERM {
                 let _ = survivor.signal(Signal::CONT);
@@ -196,12 +195,12 @@ fn signal_all(abandoned: &mut [Abandoned], proc: &Proc, signal: Signal, how: How
 }
 
 /// Waits until one of the survivors has died, at most a moment. Returns true if there are survivors.
-fn wait_for_one(abandoned: &[Abandoned], proc: &Proc) -> bool {
-    let looks: Vec<Look> = abandoned.iter().map(|run| run.look(proc)).collect();
-    if looks.iter().all(Look::is_empty) {
+fn wait_for_one(abandoned: &[AbandonedRun], proc: &Proc) -> bool {
+    let all: Vec<RunSurvivors> = abandoned.iter().map(|run| run.survivors(proc)).collect();
+    if all.iter().all(RunSurvivors::is_empty) {
         return false;
     }
-    let survivors = looks.iter().flat_map(|look| &look.survivors);
+    let survivors = all.iter().flat_map(|survivors| &survivors.processes);
     let mut fds: Vec<PollFd<'_>> =
         survivors.map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
     let now = Moment::now();
@@ -217,29 +216,29 @@ struct Unwritten {
 }
 
 /// The survivors of a run, as far as they can be seen.
-struct Look {
-    survivors: Vec<Held>,
+struct RunSurvivors {
+    processes: Vec<HeldProcess>,
     /// The leaf has members.
     populated: bool,
     /// The reason why there may be more survivors.
     unseen: Option<io::Error>,
 }
 
-impl Look {
+impl RunSurvivors {
     fn is_empty(&self) -> bool {
-        self.survivors.is_empty() && !self.populated
+        self.processes.is_empty() && !self.populated
     }
 }
 
-impl Abandoned {
-    fn new(entry: Entry, record: Record) -> Abandoned {
+impl AbandonedRun {
+    fn new(locked_run: LockedRun, record: Record) -> AbandonedRun {
         let leaf = match record.leaf.as_deref().filter(|_| is_of_this_place(&record)) {
             None => Ok(None),
             Some(dir) if is_leaf_of(dir, &record.run) => Leaf::find(dir),
             // Another process wrote this path, so the cgroup may belong to any program.
             Some(dir) => Err(io::Error::other(format!("{} is not a cgroup of leash", dir.display()))),
         };
-        Abandoned { entry, record, leaf, seen: 0, how: How::Exited }
+        AbandonedRun { locked_run, record, leaf, seen: 0, how: How::Exited }
     }
 
     fn leaf(&self) -> Option<&Leaf> {
@@ -247,27 +246,27 @@ impl Abandoned {
     }
 
     /// All living processes that are proved to belong to the run.
-    fn look(&self, proc: &Proc) -> Look {
+    fn survivors(&self, proc: &Proc) -> RunSurvivors {
         let populated = self.leaf().is_some_and(Leaf::populated);
-        let mut look = Look { survivors: Vec::new(), populated, unseen: None };
+        let mut survivors = RunSurvivors { processes: Vec::new(), populated, unseen: None };
         if !is_of_this_place(&self.record) {
-            return look;
+            return survivors;
         }
         if let Err(error) = &self.leaf {
-            look.unseen = Some(copy(error));
+            survivors.unseen = Some(copy(error));
         }
-        if let Err(error) = self.find_survivors(proc, &mut look.survivors) {
-            look.unseen = Some(error);
+        if let Err(error) = self.find_survivors(proc, &mut survivors.processes) {
+            survivors.unseen = Some(error);
         }
-        look
+        survivors
     }
 
     /// Adds the survivors that can be opened. The error says why others can't.
-    fn find_survivors(&self, proc: &Proc, found: &mut Vec<Held>) -> io::Result<()> {
+    fn find_survivors(&self, proc: &Proc, found: &mut Vec<HeldProcess>) -> io::Result<()> {
         let mut unseen = Ok(());
         let mut proved = Vec::new();
         for id in self.record.members.iter().chain(&self.record.leader) {
-            match Held::find(proc, id.pid) {
+            match HeldProcess::find(proc, id.pid) {
                 Ok(held) => proved.extend(held.filter(|held| held.id.is(id) && held.lives())),
                 Err(errno) => unseen = Err(errno.into()),
             }
@@ -276,13 +275,13 @@ impl Abandoned {
         if proved.is_empty() && in_leaf.is_empty() {
             return unseen;
         }
-        let all = proc.everybody()?;
+        let all = proc.try_all()?;
         // A seed counts if it lives both before and after the scan: then no other process had its number in between.
         let seeds = proved.iter().filter(|held| held.lives()).map(|held| &held.stat);
         let family = closure(&all, seeds, &in_leaf);
         drop(proved);
         for stat in family {
-            match Held::find(proc, stat.pid) {
+            match HeldProcess::find(proc, stat.pid) {
                 Ok(held) => found.extend(
                     held.filter(|held| held.id.start == stat.start && held.lives() && !self.spared(proc, stat.pid)),
                 ),
@@ -303,7 +302,7 @@ impl Abandoned {
     fn doubt(&self) -> Option<&'static str> {
         if !is_of_this_boot(&self.record) {
             let forged = "its record names another boot, but was written in this one";
-            return (!self.entry.is_from_before_boot()).then_some(forged);
+            return (!self.locked_run.is_from_before_boot()).then_some(forged);
         }
         match self.record.containment {
             Some(Containment::Sealed) => None,
@@ -316,21 +315,21 @@ impl Abandoned {
 
     /// Writes the receipt and removes the record. Writes none if the file already has one and no process was found.
     /// Returns an error if this process could not look at the run: the record then stays for the next start.
-    fn finish(mut self, proc: &Proc, end: Ending) -> Result<(Option<Receipt>, Option<String>), String> {
-        let look = self.look(proc);
-        if let Some(error) = &look.unseen {
+    fn finish(mut self, proc: &Proc, end: SweepEnd) -> Result<(Option<Receipt>, Option<String>), String> {
+        let survivors = self.survivors(proc);
+        if let Some(error) = &survivors.unseen {
             return Err(postponed(&self.record.run, error));
         }
-        let own = self.receipt(proc, &look, end);
-        let _turn = self.entry.wait_for_turn();
-        if !self.entry.is_there() {
+        let own = self.receipt(proc, &survivors, end);
+        let _turn = self.locked_run.wait_for_turn();
+        if !self.locked_run.is_there() {
             // Another sweep has ended the run and written the receipt.
             return Ok((None, None));
         }
         let path = &self.record.receipts;
         let is_told = receipts::read(path).is_ok_and(|(known, _)| known.iter().any(|known| known.run == own.run));
-        if is_told && self.seen == 0 && look.is_empty() {
-            self.entry.remove();
+        if is_told && self.seen == 0 && survivors.is_empty() {
+            self.locked_run.remove();
             return Ok((None, None));
         }
         // The keeper may have written its receipt into the record. For the fate of the tree, what we saw counts.
@@ -340,7 +339,7 @@ impl Abandoned {
         };
         let written = self.write(&receipt);
         if !written.as_ref().is_err_and(|unwritten| unwritten.for_now) {
-            self.entry.remove();
+            self.locked_run.remove();
         }
         Ok((Some(receipt), written.err().map(|unwritten| unwritten.text)))
     }
@@ -349,7 +348,7 @@ impl Abandoned {
     fn write(&mut self, receipt: &Receipt) -> Result<(), Unwritten> {
         self.record.over = Some(receipt.clone());
         // If the disk is full, the write of the receipt itself reports it.
-        let _ = self.entry.write(&self.record);
+        let _ = self.locked_run.write(&self.record);
         let path = &self.record.receipts;
         receipts::append(path, receipt).map_err(|error| Unwritten {
             text: format!("cannot write {}: {error}", path.display()),
@@ -357,20 +356,20 @@ impl Abandoned {
         })
     }
 
-    fn receipt(&self, proc: &Proc, look: &Look, end: Ending) -> Receipt {
-        let mut left: Vec<LeftOver> = look.survivors.iter().map(|held| why_left(proc, held)).collect();
-        let unseen = look.unseen.as_ref().map(|error| format!("its processes can't be listed: {error}"));
+    fn receipt(&self, proc: &Proc, survivors: &RunSurvivors, end: SweepEnd) -> Receipt {
+        let mut left: Vec<LeftOver> = survivors.processes.iter().map(|held| why_left(proc, held)).collect();
+        let unseen = survivors.unseen.as_ref().map(|error| format!("its processes can't be listed: {error}"));
         let doubt = || self.doubt().filter(|_| left.is_empty()).map(str::to_owned);
         if let Some(why) = unseen.or_else(doubt) {
             left.push(LeftOver { pid: 0, name: String::new(), why });
         }
         let tree = TreeEnd {
-            fate: if left.is_empty() && !look.populated { Fate::Gone } else { Fate::Left },
+            fate: if left.is_empty() && !survivors.populated { Fate::Gone } else { Fate::Left },
             members: self.seen,
             left,
             ..self.record.tree_end(self.how)
         };
-        if let Some(leaf) = self.leaf().filter(|_| !look.populated) {
+        if let Some(leaf) = self.leaf().filter(|_| !survivors.populated) {
             leaf.remove();
         }
         let took_ms = u64::try_from(end.took.as_millis()).unwrap_or(u64::MAX);
@@ -387,7 +386,7 @@ fn copy(error: &io::Error) -> io::Error {
     error.raw_os_error().map_or_else(|| io::Error::other(error.to_string()), io::Error::from_raw_os_error)
 }
 
-fn why_left(proc: &Proc, held: &Held) -> LeftOver {
+fn why_left(proc: &Proc, held: &HeldProcess) -> LeftOver {
     let denied = held.signal(Signal::KILL) == Err(Errno::PERM);
     left_over(proc, held.id.pid, if denied { "it belongs to another user (EPERM)" } else { "it did not exit in time" })
 }
@@ -472,10 +471,10 @@ mod tests {
             let entries = [store.seize("r1").unwrap().expect("no process has the lock"), store.take("r1").unwrap()];
             let start = std::sync::Barrier::new(entries.len());
             std::thread::scope(|scope| {
-                for entry in entries {
+                for locked_run in entries {
                     scope.spawn(|| {
-                        let end = Ending { reason: Reason::Swept, by: EndedBy::Sweep, took: Duration::ZERO };
-                        let run = Abandoned::new(entry, record.clone());
+                        let end = SweepEnd { reason: Reason::Swept, by: EndedBy::Sweep, took: Duration::ZERO };
+                        let run = AbandonedRun::new(locked_run, record.clone());
                         start.wait();
                         run.finish(&proc, end).unwrap();
                     });

@@ -20,26 +20,26 @@ use leash_model::limits;
 use leash_protocol::headers;
 
 /// Sends requests on idle connections or on new ones. Cheap to clone; clones share the connections.
-pub struct Pool<B>(Rc<Shared<B>>);
+pub struct ConnectionPool<B>(Rc<PoolState<B>>);
 
-impl<B> Clone for Pool<B> {
-    fn clone(&self) -> Pool<B> {
-        Pool(Rc::clone(&self.0))
+impl<B> Clone for ConnectionPool<B> {
+    fn clone(&self) -> ConnectionPool<B> {
+        ConnectionPool(Rc::clone(&self.0))
     }
 }
 
-struct Shared<B> {
+struct PoolState<B> {
     connector: Connector,
     /// The idle connections of each host. The last one in the list was used last.
-    idle: RefCell<HashMap<Origin, Vec<Idle<B>>>>,
+    idle: RefCell<HashMap<Origin, Vec<IdleConnection<B>>>>,
     settings: PoolSettings,
     /// A task that closes old idle connections is running.
-    tended: Cell<bool>,
+    cleaner_runs: Cell<bool>,
 }
 
 type Origin = (Scheme, Authority);
 
-struct Idle<B> {
+struct IdleConnection<B> {
     connection: SendRequest<B>,
     since: Moment,
 }
@@ -55,14 +55,19 @@ pub struct PoolSettings {
     pub trimmer: HeapTrimmer,
 }
 
-impl<B> Pool<B>
+impl<B> ConnectionPool<B>
 where
     B: Body<Data = Bytes> + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     /// An empty pool.
-    pub fn new(connector: Connector, settings: PoolSettings) -> Pool<B> {
-        Pool(Rc::new(Shared { connector, idle: RefCell::default(), settings, tended: Cell::new(false) }))
+    pub fn new(connector: Connector, settings: PoolSettings) -> ConnectionPool<B> {
+        ConnectionPool(Rc::new(PoolState {
+            connector,
+            idle: RefCell::default(),
+            settings,
+            cleaner_runs: Cell::new(false),
+        }))
     }
 
     /// Sends a request and returns the head of the response. If the server closed an idle connection before the request
@@ -137,23 +142,23 @@ where
     fn keep(&self, origin: Origin, connection: SendRequest<B>) {
         let mut hosts = self.0.idle.borrow_mut();
         let idle = hosts.entry(origin).or_default();
-        idle.push(Idle { connection, since: Moment::on_runtime() });
+        idle.push(IdleConnection { connection, since: Moment::on_runtime() });
         if idle.len() > self.0.settings.most {
             idle.remove(0);
         }
-        if self.0.settings.timed && !self.0.tended.replace(true) {
+        if self.0.settings.timed && !self.0.cleaner_runs.replace(true) {
             let shared = Rc::clone(&self.0);
             tokio::task::spawn_local(async move {
-                while shared.tend() {
+                while shared.close_old() {
                     tokio::time::sleep_until(tokio::time::Instant::now() + limits::POOL_IDLE / 2).await;
                 }
-                shared.tended.set(false);
+                shared.cleaner_runs.set(false);
             });
         }
     }
 }
 
-impl<B> Shared<B> {
+impl<B> PoolState<B> {
     /// Takes the most recently used connection that is ready.
     fn take(&self, origin: &Origin) -> Option<SendRequest<B>> {
         let mut hosts = self.idle.borrow_mut();
@@ -167,7 +172,7 @@ impl<B> Shared<B> {
     }
 
     /// Drops connections that are closed or too old. Returns true if any is left.
-    fn tend(&self) -> bool {
+    fn close_old(&self) -> bool {
         let now = Moment::on_runtime();
         let mut hosts = self.idle.borrow_mut();
         hosts.retain(|_, idle| {
@@ -179,7 +184,7 @@ impl<B> Shared<B> {
     }
 }
 
-impl<B> Idle<B> {
+impl<B> IdleConnection<B> {
     fn is_usable(&self, now: Moment) -> bool {
         !self.connection.is_closed() && now.since(self.since) < limits::POOL_IDLE
     }

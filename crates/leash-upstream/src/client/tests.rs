@@ -28,7 +28,7 @@ async fn text(answer: Response<Incoming>) -> String {
 fn connection_is_reused() {
     scripted::run(async {
         let upstream = Scripted::start(|_| reply(status(200, "fine"))).await;
-        let client = Client::new();
+        let client = UpstreamClient::new();
         for _ in 0..3 {
             let answer = client.send(request(&upstream.url().to_string())).await.expect("an answer");
             assert_eq!(text(answer).await, "fine");
@@ -42,7 +42,7 @@ fn connection_is_reused() {
 #[test]
 fn failed_connection_returns_the_cause() {
     scripted::run(async {
-        let client = Client::new();
+        let client = UpstreamClient::new();
         // The port was free a moment ago, so no program listens there.
         let port = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("its address").port();
         let refused = client.send(request(&format!("http://127.0.0.1:{port}/mcp"))).await;
@@ -70,7 +70,7 @@ fn redirect_to_the_same_origin_is_followed_with_the_body() {
             reply(answer)
         })
         .await;
-        let client = Client::new();
+        let client = UpstreamClient::new();
         let at = |path: &str| format!("http://127.0.0.1:{}{path}", upstream.port);
         let answer = client.send(request(&at("/mcp"))).await.expect("an answer");
         assert_eq!(text(answer).await, "here");
@@ -141,15 +141,15 @@ fn tls_needs_a_trusted_certificate() {
             .expect("versions")
             .with_root_certificates(roots)
             .with_no_client_auth();
-        let trusting = Client::with(OnceCell::new_with(Some(Arc::new(config))), HeapTrimmer::default());
+        let trusting = UpstreamClient::with(OnceCell::new_with(Some(Arc::new(config))), HeapTrimmer::default());
         let url = format!("https://localhost:{port}/mcp");
         let answer = trusting.send(request(&url)).await.expect("an answer");
         assert_eq!(text(answer).await, "secret");
         drop(trusting);
-        let refused = Client::new().send(request(&url)).await;
+        let refused = UpstreamClient::new().send(request(&url)).await;
         assert!(matches!(refused, Err(UpstreamError::Tls(_))), "{refused:?}");
         // The client sends plain HTTP to a TLS server.
-        let plain = Client::new().send(request(&format!("http://localhost:{port}/mcp"))).await;
+        let plain = UpstreamClient::new().send(request(&format!("http://localhost:{port}/mcp"))).await;
         assert!(matches!(plain, Err(UpstreamError::Broken(_))), "{plain:?}");
     });
 }
@@ -179,7 +179,7 @@ fn request_is_repeated_if_the_idle_connection_was_closed() {
     scripted::run(async {
         for most in 1..3 {
             let (port, _tasks) = impatient(most).await;
-            let client = Client::new();
+            let client = UpstreamClient::new();
             for round in 0..20 {
                 let answer = client.send(request(&format!("http://127.0.0.1:{port}/mcp"))).await;
                 let answer = answer.unwrap_or_else(|error| panic!("round {round} of {most}: {error}"));
@@ -203,7 +203,7 @@ fn stream_keeps_its_connection_until_it_ends() {
             _ => reply(status(200, "fine")),
         })
         .await;
-        let (client, url) = (Client::new(), upstream.url().to_string());
+        let (client, url) = (UpstreamClient::new(), upstream.url().to_string());
         let mut listen = request(&url);
         *listen.method_mut() = Method::GET;
         let stream = client.send(listen).await.expect("a stream");
@@ -228,7 +228,7 @@ fn stream_keeps_its_connection_until_it_ends() {
 fn unread_response_is_not_taken_for_the_next_one() {
     scripted::run(async {
         let upstream = Scripted::start(|seen| reply(status(200, if seen.says("body") { "fine" } else { "?" }))).await;
-        let (client, url) = (Client::new(), upstream.url().to_string());
+        let (client, url) = (UpstreamClient::new(), upstream.url().to_string());
         for _ in 0..10 {
             drop(client.send(request(&url)).await.expect("an answer"));
             assert_eq!(text(client.send(request(&url)).await.expect("an answer")).await, "fine");
@@ -250,7 +250,7 @@ fn idle_connections_are_limited_after_a_burst() {
             })
         })
         .await;
-        let (client, url) = (Client::new(), upstream.url().to_string());
+        let (client, url) = (UpstreamClient::new(), upstream.url().to_string());
         let mut asked = JoinSet::new();
         for _ in 0..burst {
             let (client, request) = (client.clone(), request(&url));

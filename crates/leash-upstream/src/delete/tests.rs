@@ -16,24 +16,24 @@ proptest! {
     }
 }
 
-fn ticket(upstream: &Scripted) -> Ticket {
+fn target(upstream: &Scripted) -> DeleteTarget {
     let mut headers = HeaderMap::new();
     headers.insert("authorization", HeaderValue::from_static("Bearer abc"));
     let url = format!("{}?key=secret", upstream.url()).parse().expect("an address");
-    Ticket { url, session_id: "0123456789".to_owned(), version: Some("2025-06-18".to_owned()), headers }
+    DeleteTarget { url, session_id: "0123456789".to_owned(), version: Some("2025-06-18".to_owned()), headers }
 }
 
 #[test]
 fn delete_sends_the_session_id_version_and_credentials() {
     scripted::run(async {
         let upstream = Scripted::start(|_| reply(status(204, ""))).await;
-        let ticket = ticket(&upstream);
-        let deleted = delete(&Client::new(), &ticket).await;
+        let target = target(&upstream);
+        let deleted = delete(&UpstreamClient::new(), &target).await;
         let seen = &upstream.seen()[0];
         assert_eq!((&seen.method, seen.uri.to_string().as_str()), (&Method::DELETE, "/mcp?key=secret"));
         let headers = ["mcp-session-id", "mcp-protocol-version", "authorization"].map(|name| seen.header(name));
         assert_eq!(headers, ["0123456789", "2025-06-18", "Bearer abc"]);
-        let end = deleted.receipt(&ticket.url, &ticket.session_id);
+        let end = deleted.receipt(&target.url, &target.session_id);
         let expected = UpstreamEnd {
             url: upstream.url().to_string(),
             id: "01234567".to_owned(),
@@ -60,7 +60,7 @@ fn delete_is_retried_after_a_broken_connection_and_a_503() {
             }
         })
         .await;
-        let deleted = delete(&Client::new(), &ticket(&upstream)).await;
+        let deleted = delete(&UpstreamClient::new(), &target(&upstream)).await;
         assert_eq!((deleted.how, deleted.tries), (DeleteHow::Deleted, 3));
     });
 }
@@ -75,7 +75,7 @@ fn body_of_a_400_or_404_decides_the_result() {
             (404, "<pre>Cannot DELETE /mcp</pre>", DeleteHow::Unsupported),
         ] {
             let upstream = Scripted::start(move |_| reply(status(code, body))).await;
-            let deleted = delete(&Client::new(), &ticket(&upstream)).await;
+            let deleted = delete(&UpstreamClient::new(), &target(&upstream)).await;
             assert_eq!((deleted.how, deleted.tries), (how, 1), "{code} {body}");
         }
     });
@@ -90,8 +90,8 @@ fn refused_delete_has_a_reason() {
             (418, "the server answered 418"),
         ] {
             let upstream = Scripted::start(move |_| reply(status(code, ""))).await;
-            let ticket = ticket(&upstream);
-            let end = delete(&Client::new(), &ticket).await.receipt(&ticket.url, "x");
+            let target = target(&upstream);
+            let end = delete(&UpstreamClient::new(), &target).await.receipt(&target.url, "x");
             assert_eq!((end.fate, end.why.as_deref(), end.tries), (Fate::Left, Some(why), 1));
         }
     });
@@ -101,8 +101,8 @@ fn refused_delete_has_a_reason() {
 fn unanswered_delete_is_cut_short_at_the_deadline() {
     scripted::run(async {
         let upstream = Scripted::start(|_| silence()).await;
-        let (client, ticket) = (Client::new(), ticket(&upstream));
-        let deleting = delete(&client, &ticket);
+        let (client, target) = (UpstreamClient::new(), target(&upstream));
+        let deleting = delete(&client, &target);
         let stopping = async {
             upstream.until(|seen| seen.len() == 1).await;
             client.deadline.set(Moment::on_runtime());
@@ -113,7 +113,7 @@ fn unanswered_delete_is_cut_short_at_the_deadline() {
         // The client closes the connection and does not keep it in the pool.
         upstream.connections(0).await;
         // After the deadline, a DELETE is not sent at all.
-        assert_eq!(delete(&client, &ticket).await.tries, 0);
+        assert_eq!(delete(&client, &target).await.tries, 0);
         assert_eq!(upstream.seen().len(), 1);
     });
 }

@@ -25,7 +25,7 @@ use super::{HeldSession, KeeperMessage};
 use leash_model::limits;
 
 /// Creates the socket. A process that connects waits until the keeper responds, which it does when its gateway is dead.
-pub fn door(path: &Path) -> io::Result<OwnedFd> {
+pub fn listen(path: &Path) -> io::Result<OwnedFd> {
     let _ = fs::remove_file(path);
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
     // Linux creates the file with the socket's mode.
@@ -48,8 +48,8 @@ fn short(path: &Path) -> io::Result<(OwnedFd, PathBuf)> {
 }
 
 /// Accepts a connection. `None` for a process of another user.
-pub(super) fn accept(door: &UnixListener) -> io::Result<Option<UnixStream>> {
-    let (successor, _) = door.accept()?;
+pub(super) fn accept(listener: &UnixListener) -> io::Result<Option<UnixStream>> {
+    let (successor, _) = listener.accept()?;
     Ok(check(&successor).ok().map(|()| successor))
 }
 
@@ -64,14 +64,14 @@ fn check(stream: &UnixStream) -> io::Result<()> {
 /// Sends everything to the new gateway, and returns when that has closed the connection or is dead. There is no
 /// timeout, even if the new gateway is stopped: otherwise it could take the sessions over after the keeper has begun to
 /// end them.
-pub(super) fn give(mut successor: UnixStream, lock: BorrowedFd<'_>, sessions: &HashMap<Box<str>, Box<RawValue>>) {
-    let given = give_all(&mut successor, lock, sessions).and_then(|()| successor.shutdown(Shutdown::Write));
+pub(super) fn hand_over(mut successor: UnixStream, lock: BorrowedFd<'_>, sessions: &HashMap<Box<str>, Box<RawValue>>) {
+    let given = send_all(&mut successor, lock, sessions).and_then(|()| successor.shutdown(Shutdown::Write));
     if given.is_ok() {
         let _ = successor.read(&mut [0]);
     }
 }
 
-fn give_all(
+fn send_all(
     successor: &mut UnixStream,
     lock: BorrowedFd<'_>,
     sessions: &HashMap<Box<str>, Box<RawValue>>,
@@ -94,7 +94,7 @@ fn write_line(to: &mut impl io::Write, message: &KeeperMessage) -> io::Result<()
 }
 
 /// Everything that a keeper has handed over.
-pub struct Given {
+pub struct Handover {
     /// The connection. The keeper waits until this is dropped.
     pub keeper: UnixStream,
     /// The lock of the book.
@@ -104,7 +104,7 @@ pub struct Given {
 }
 
 /// Asks a keeper for its sessions. After an error, the keeper still has them.
-pub fn ask(path: &Path) -> io::Result<Given> {
+pub fn take_over(path: &Path) -> io::Result<Handover> {
     let (_dir, short) = short(path)?;
     let keeper = UnixStream::connect(short)?;
     check(&keeper)?;
@@ -121,7 +121,7 @@ pub fn ask(path: &Path) -> io::Result<Given> {
             _ => {}
         }
     }
-    if whole { Ok(Given { keeper, lock, sessions }) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    if whole { Ok(Handover { keeper, lock, sessions }) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
 }
 
 fn receive_lock(keeper: &UnixStream) -> io::Result<OwnedFd> {

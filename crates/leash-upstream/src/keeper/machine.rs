@@ -22,20 +22,20 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::{HeldSession, KeeperMessage, Orders, name_end};
+use super::{HeldSession, KeeperMessage, KeeperOrders, add_end};
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::{Reason, UpstreamEnd};
 
 /// Everything that the keeper was told. Sessions stay unparsed: there may be ten thousand, and most are never read.
 #[derive(Debug, Default)]
-pub(super) struct Held {
+pub(super) struct HeldSessions {
     pub(super) sessions: HashMap<Box<str>, Box<RawValue>>,
     /// The ends of earlier sessions, for the receipt of a connection.
     pub(super) ended: Vec<UpstreamEnd>,
 }
 
-impl Held {
+impl HeldSessions {
     pub(super) fn is_empty(&self) -> bool {
         self.sessions.is_empty() && self.ended.is_empty()
     }
@@ -48,7 +48,7 @@ impl Held {
 
     /// True if a session has the facts that another gateway needs to resume it.
     fn can_resume(&self) -> bool {
-        self.read().values().any(|session| session.stay.is_some())
+        self.read().values().any(|session| session.resume_facts.is_some())
     }
 }
 
@@ -124,7 +124,7 @@ pub(super) enum Effect {
 #[derive(Debug)]
 pub(super) struct Machine {
     state: State,
-    held: Held,
+    held: HeldSessions,
     /// The time for which it waits for a new gateway, if one may come.
     takeover: Option<Duration>,
     /// It is the keeper of a gateway. A gateway that stops leaves the rest of its sessions to its keeper.
@@ -132,16 +132,21 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    pub(super) fn new(orders: &Orders) -> Machine {
+    pub(super) fn new(orders: &KeeperOrders) -> Machine {
         let takeover = orders.takeover_ms.map(Duration::from_millis);
-        Machine { state: State::Waiting, held: Held::default(), takeover, is_gateway: orders.terms.is_none() }
+        Machine {
+            state: State::Waiting,
+            held: HeldSessions::default(),
+            takeover,
+            is_gateway: orders.connection_facts.is_none(),
+        }
     }
 
     pub(super) fn state(&self) -> &State {
         &self.state
     }
 
-    pub(super) fn held(&self) -> &Held {
+    pub(super) fn held(&self) -> &HeldSessions {
         &self.held
     }
 
@@ -163,7 +168,9 @@ impl Machine {
         use Event::{Asked, Blind, CannotAccept, Cover, OwnerGone, ProcessGone, Tick};
         use State::{Done, Ending, Killed, Offering, OwnerLost, ProcessEnds, Waiting};
         let (next, effects) = match (std::mem::replace(&mut self.state, Done), event) {
-            (state @ (Waiting | OwnerLost { .. } | ProcessEnds), Event::Message(message)) => self.hear(state, message),
+            (state @ (Waiting | OwnerLost { .. } | ProcessEnds), Event::Message(message)) => {
+                self.take_message(state, message)
+            }
             // The gateway was told to stop and left the rest to its keeper.
             (ProcessEnds, ProcessGone) if self.is_gateway => {
                 (Ending, vec![Effect::MakeRoom, Effect::End(Reason::Shutdown)])
@@ -209,16 +216,16 @@ impl Machine {
     }
 
     /// Takes a message of the living process.
-    fn hear(&mut self, state: State, message: KeeperMessage) -> (State, Vec<Effect>) {
+    fn take_message(&mut self, state: State, message: KeeperMessage) -> (State, Vec<Effect>) {
         match message {
             KeeperMessage::Hold(key, session) => drop(self.held.sessions.insert(key, session)),
             KeeperMessage::Ended(key, end) => {
                 self.held.sessions.remove(&key);
                 if let Some(end) = end {
-                    name_end(&mut self.held.ended, *end);
+                    add_end(&mut self.held.ended, *end);
                 }
             }
-            KeeperMessage::Anew => self.held = Held::default(),
+            KeeperMessage::Anew => self.held = HeldSessions::default(),
             KeeperMessage::Ending => return (State::ProcessEnds, vec![]),
             KeeperMessage::Done => return (State::Done, vec![Effect::Exit]),
         }

@@ -3,10 +3,10 @@
 //!
 //! `process` is the keeper itself, and `machine` its decisions.
 
+pub mod connection_facts;
 pub mod handover;
 mod machine;
 pub mod process;
-pub mod terms;
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -20,18 +20,18 @@ use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use self::connection_facts::ConnectionFacts;
 use self::process::ROLE;
-use self::terms::Terms;
-use crate::delete::{Ticket, shown};
+use crate::delete::{DeleteTarget, shown};
 use crate::origin::Origin;
-use crate::sweep::Known;
+use crate::sweep::ServerAccess;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_model::limits;
 use leash_model::owner::Owner;
 use leash_model::receipt::UpstreamEnd;
 use leash_tree::ledger::book::{Cover, Entry};
-use leash_tree::owner::Watch;
+use leash_tree::owner::OwnerWatch;
 use leash_tree::platform::command::{self, Launch};
 use leash_tree::platform::{channel, identity, linux};
 
@@ -49,7 +49,7 @@ mod fds {
 
 /// The orders that a keeper gets at its start.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct Orders {
+pub struct KeeperOrders {
     /// The directory of the ledger.
     pub runtime_dir: PathBuf,
     /// The book's id.
@@ -57,7 +57,7 @@ pub struct Orders {
     /// The file for the receipts.
     pub receipts: PathBuf,
     /// The facts for one receipt about all sessions (`connect`). `None`: each session has its own receipt (`serve`).
-    pub terms: Option<Terms>,
+    pub connection_facts: Option<ConnectionFacts>,
     /// The owners that the keeper watches, too.
     pub owners: Vec<Owner>,
     /// The book's cover when the keeper was started, if the book can change hands (`serve`).
@@ -108,12 +108,12 @@ pub struct HeldSession {
     started_ms: u64,
     /// The facts with which another gateway can resume the session. `None`: the session can only be ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stay: Option<Stay>,
+    pub resume_facts: Option<ResumeFacts>,
 }
 
 /// The facts that another gateway needs to resume a session.
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
-pub struct Stay {
+pub struct ResumeFacts {
     /// The session id that the client sends.
     pub token: String,
     /// The client's own headers, without the configured ones. They identify the client.
@@ -127,7 +127,7 @@ pub struct Stay {
     /// The process that exited last, if none is left.
     pub lost: Option<i32>,
     /// A client whose process is unknown has used the session.
-    pub strangers: bool,
+    pub unknown_client: bool,
     /// The time of its beginning on the monotonic clock, in milliseconds.
     pub born_ms: u64,
     /// The client's `initialize` and `notifications/initialized`, if leash may open a lost session anew.
@@ -165,22 +165,30 @@ impl Headers {
 
 impl HeldSession {
     /// Describes a session that needs a DELETE.
-    pub fn of(server: &str, started_ms: u64, ticket: &Ticket) -> HeldSession {
+    pub fn of(server: &str, started_ms: u64, delete_target: &DeleteTarget) -> HeldSession {
         HeldSession {
             server: server.to_owned(),
-            url: ticket.url.to_string(),
-            id: Some(ticket.session_id.clone()),
-            version: ticket.version.clone(),
-            headers: Headers::of(&ticket.headers),
+            url: delete_target.url.to_string(),
+            id: Some(delete_target.session_id.clone()),
+            version: delete_target.version.clone(),
+            headers: Headers::of(&delete_target.headers),
             started_ms,
-            stay: None,
+            resume_facts: None,
         }
     }
 
     /// Describes a session that ends with its connection.
     pub fn stream(server: &str, started_ms: u64, url: &Uri) -> HeldSession {
         let (server, url) = (server.to_owned(), url.to_string());
-        HeldSession { server, url, id: None, version: None, headers: Headers::default(), started_ms, stay: None }
+        HeldSession {
+            server,
+            url,
+            id: None,
+            version: None,
+            headers: Headers::default(),
+            started_ms,
+            resume_facts: None,
+        }
     }
 
     /// The server's address.
@@ -193,8 +201,8 @@ impl HeldSession {
     }
 
     /// Sets the facts with which another gateway can resume the session.
-    pub fn staying(self, stay: Option<Stay>) -> HeldSession {
-        HeldSession { stay, ..self }
+    pub fn resumable(self, resume_facts: Option<ResumeFacts>) -> HeldSession {
+        HeldSession { resume_facts, ..self }
     }
 
     /// The server's name.
@@ -203,14 +211,14 @@ impl HeldSession {
     }
 
     /// The address and the headers for the DELETE of a sweep.
-    pub fn known(&self) -> Option<Known> {
-        Some(Known { url: self.url()?, headers: self.headers()? })
+    pub fn access(&self) -> Option<ServerAccess> {
+        Some(ServerAccess { url: self.url()?, headers: self.headers()? })
     }
 
     /// Returns everything that the DELETE needs. `None` if the session needs no DELETE.
-    fn ticket(&self) -> Option<Ticket> {
+    fn delete_target(&self) -> Option<DeleteTarget> {
         let (url, session_id, version) = (self.url()?, self.id.clone()?, self.version.clone());
-        Some(Ticket { url, session_id, version, headers: self.headers()? })
+        Some(DeleteTarget { url, session_id, version, headers: self.headers()? })
     }
 
     /// Returns the session's entry for the ledger. `None` if the session needs no DELETE.
@@ -228,7 +236,7 @@ impl HeldSession {
 }
 
 /// Adds an end to the list for a receipt. At the limit, the list keeps the first and the newest ends.
-pub fn name_end(ends: &mut Vec<UpstreamEnd>, end: UpstreamEnd) {
+pub fn add_end(ends: &mut Vec<UpstreamEnd>, end: UpstreamEnd) {
     if ends.len() == limits::ENDS_NAMED {
         ends.remove(1);
     }
@@ -237,33 +245,33 @@ pub fn name_end(ends: &mut Vec<UpstreamEnd>, end: UpstreamEnd) {
 
 /// A running keeper process.
 #[derive(Debug)]
-pub struct Keeper {
+pub struct KeeperProcess {
     child: Child,
     control: OwnedFd,
     pidfd: OwnedFd,
 }
 
-impl Keeper {
+impl KeeperProcess {
     /// Starts a keeper. It shares the book's lock, so that no sweep takes the book for abandoned while the keeper
-    /// works. `door` is the handover socket, for a keeper that waits for another gateway.
+    /// works. A keeper that waits for another gateway gets `handover_socket`.
     pub fn start(
         program: &Path,
-        orders: &Orders,
+        orders: &KeeperOrders,
         lock: BorrowedFd<'_>,
         owners: &[&OwnedFd],
-        door: Option<BorrowedFd<'_>>,
-    ) -> io::Result<Keeper> {
+        handover_socket: Option<BorrowedFd<'_>>,
+    ) -> io::Result<KeeperProcess> {
         let (control, theirs) = channel::pair()?;
         let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3);
         let mut given =
             vec![(theirs, fds::CONTROL), (channel::write_memfd(orders)?, fds::ORDERS), (copy(lock)?, fds::LOCK)];
-        for (fd, number) in owners.iter().map(|owner| owner.as_fd()).chain(door).zip(fds::OWNERS..) {
+        for (fd, number) in owners.iter().map(|owner| owner.as_fd()).chain(handover_socket).zip(fds::OWNERS..) {
             given.push((copy(fd)?, number));
         }
         let mut child = command::launch(Launch { program, role: ROLE, arguments: &[], fds: given, piped: false })?;
         let pid = child.id() as i32;
         match identity::pidfd(pid) {
-            Ok(pidfd) => Ok(Keeper { child, control, pidfd }),
+            Ok(pidfd) => Ok(KeeperProcess { child, control, pidfd }),
             Err(errno) => {
                 let _ = linux::kill_own_child(pid);
                 let _ = child.wait();
@@ -313,7 +321,7 @@ impl Keeper {
 
 /// Selects the owners that the keeper of a connection watches, too. So a session of a dead owner ends even if leash is
 /// stopped (SIGSTOP). The host's stdin is left out, because its end alone does not say if all lines were read.
-pub fn watched(watches: &[Watch]) -> impl Iterator<Item = &Watch> {
+pub fn watched(watches: &[OwnerWatch]) -> impl Iterator<Item = &OwnerWatch> {
     watches.iter().filter(|watch| matches!(watch.owner, Owner::Process { .. } | Owner::Terminal))
 }
 
@@ -328,16 +336,21 @@ mod tests {
         headers.append("x-two", HeaderValue::from_static("1"));
         headers.append("x-two", HeaderValue::from_bytes(b"\xff\"").expect("a value"));
         let url = "http://h:1/mcp?key=hush".parse().expect("a url");
-        let ticket = Ticket { url, session_id: "s-1".to_owned(), version: Some("2025-11-25".to_owned()), headers };
-        let text = serde_json::to_vec(&KeeperMessage::hold("k", &HeldSession::of("x", 5, &ticket)).expect("JSON"))
-            .expect("JSON");
+        let delete_target =
+            DeleteTarget { url, session_id: "s-1".to_owned(), version: Some("2025-11-25".to_owned()), headers };
+        let text =
+            serde_json::to_vec(&KeeperMessage::hold("k", &HeldSession::of("x", 5, &delete_target)).expect("JSON"))
+                .expect("JSON");
         let Ok(KeeperMessage::Hold(key, session)) = serde_json::from_slice(&text) else {
             panic!("the message changed on the way")
         };
         let session: HeldSession = serde_json::from_str(session.get()).expect("a session");
-        let back = session.ticket().expect("a ticket");
-        assert_eq!((back.url, back.session_id, back.version), (ticket.url, ticket.session_id, ticket.version));
-        assert_eq!(back.headers, ticket.headers);
+        let back = session.delete_target().expect("a session with an id");
+        assert_eq!(
+            (back.url, back.session_id, back.version),
+            (delete_target.url, delete_target.session_id, delete_target.version)
+        );
+        assert_eq!(back.headers, delete_target.headers);
         let entry = session.entry(&key).expect("an entry");
         assert_eq!((&*entry.session, &*entry.url, entry.started_ms), ("k", "http://h:1/mcp", 5));
     }
@@ -345,7 +358,7 @@ mod tests {
     #[test]
     fn held_stream_has_no_delete() {
         let session = HeldSession::stream("x", 5, &"http://h/sse".parse().expect("a url"));
-        assert!(session.ticket().is_none() && session.entry("k").is_none());
+        assert!(session.delete_target().is_none() && session.entry("k").is_none());
         assert_eq!(session.url().map(|url| url.to_string()).as_deref(), Some("http://h/sse"));
     }
 }

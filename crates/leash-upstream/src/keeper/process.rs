@@ -12,20 +12,20 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 use tokio::task::JoinSet;
 
-use super::machine::{Effect, Event, Held, Machine, State};
-use super::terms::Terms;
-use super::{HeldSession, Orders, fds, handover, name_end};
-use crate::client::Client;
-use crate::delete::{self, Deleted};
+use super::connection_facts::ConnectionFacts;
+use super::machine::{Effect, Event, HeldSessions, Machine, State};
+use super::{HeldSession, KeeperOrders, add_end, fds, handover};
+use crate::client::UpstreamClient;
+use crate::delete::{self, DeleteResult};
 use crate::runtime::runtime;
 use crate::sweep::{self, Sweep, SweptBy};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::receipt::{EndedBy, Reason, UpstreamEnd};
-use leash_tree::ledger::book::{Abandoned, Book, Entry};
+use leash_tree::ledger::book::{AbandonedBook, Book, Entry};
 use leash_tree::ledger::receipts;
-use leash_tree::owner::Watch;
-use leash_tree::platform::channel::{self, Heard};
-use leash_tree::platform::poll::{self, Sight};
+use leash_tree::owner::OwnerWatch;
+use leash_tree::platform::channel::{self, ChannelRead};
+use leash_tree::platform::poll::{self, PollOutcome};
 use leash_tree::platform::{linux, spawn};
 use leash_tree::tree::keeper::{self, EntryPoint};
 
@@ -46,12 +46,12 @@ pub(crate) fn run() {
 struct KeeperDriver {
     machine: Machine,
     control: OwnedFd,
-    orders: Orders,
+    orders: KeeperOrders,
     /// The book's lock, shared with the watched process. The book is abandoned only when both are gone.
     lock: OwnedFd,
-    watches: Vec<Watch>,
+    watches: Vec<OwnerWatch>,
     /// The socket at which a new gateway asks for the sessions.
-    door: Option<UnixListener>,
+    handover_socket: Option<UnixListener>,
     /// Events that the machine has not seen.
     events: VecDeque<Event>,
 }
@@ -62,30 +62,30 @@ impl KeeperDriver {
         linux::survive_file_size_limit();
         let _ = rustix::thread::set_name(c"keeper");
         let control = linux::inherited_fd(fds::CONTROL).ok()?;
-        let orders: Orders = channel::read_memfd(linux::inherited_fd(fds::ORDERS).ok()?)?;
+        let orders: KeeperOrders = channel::read_memfd(linux::inherited_fd(fds::ORDERS).ok()?)?;
         let lock = linux::inherited_fd(fds::LOCK).ok()?;
         let mut watches = Vec::new();
         for (owner, number) in orders.owners.iter().zip(fds::OWNERS..) {
-            watches.push(Watch::new(owner.clone(), linux::inherited_fd(number).ok()?));
+            watches.push(OwnerWatch::new(owner.clone(), linux::inherited_fd(number).ok()?));
         }
         let mut inherited = fds::OWNERS + watches.len() as i32;
-        let mut door = None;
+        let mut handover_socket = None;
         if orders.takeover_ms.is_some() {
-            door = Some(linux::inherited_fd(inherited).ok()?.into());
+            handover_socket = Some(linux::inherited_fd(inherited).ok()?.into());
             inherited += 1;
         }
         linux::close_from(inherited);
         // The signals stay blocked and unread: only SIGKILL ends a keeper.
         drop(linux::listen(&keeper::SIGNALS).ok()?);
         let _ = rustix::process::setsid();
-        spawn::let_go_of_stdio();
+        spawn::detach_stdio();
         Some(KeeperDriver {
             machine: Machine::new(&orders),
             control,
             orders,
             lock,
             watches,
-            door,
+            handover_socket,
             events: VecDeque::new(),
         })
     }
@@ -95,7 +95,7 @@ impl KeeperDriver {
             let event = self.next();
             for effect in self.machine.apply(event, Moment::now()) {
                 match effect {
-                    Effect::MakeRoom => spawn::make_room(),
+                    Effect::MakeRoom => spawn::close_stdin_and_stdout(),
                     // The result of an effect comes before everything that was seen earlier.
                     Effect::ReadCover => self.events.push_front(self.read_cover()),
                     Effect::HandOver => self.events.push_front(self.hand_over()),
@@ -112,9 +112,9 @@ impl KeeperDriver {
         loop {
             if self.machine.listens() {
                 match channel::receive(self.control.as_fd()) {
-                    Heard::Message(message) => return Event::Message(message),
-                    Heard::Closed => return Event::ProcessGone,
-                    Heard::Nothing => {}
+                    ChannelRead::Message(message) => return Event::Message(message),
+                    ChannelRead::Closed => return Event::ProcessGone,
+                    ChannelRead::Nothing => {}
                 }
             }
             match self.events.pop_front() {
@@ -132,27 +132,28 @@ impl KeeperDriver {
             self.watches.clear();
         }
         let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
-        polled.extend(self.watches.iter().map(Watch::poll));
+        polled.extend(self.watches.iter().map(OwnerWatch::poll));
         match poll::poll(&mut polled, self.patience().as_ref()) {
-            Sight::Clear => {
+            PollOutcome::Clear => {
                 let owners = self.watches.iter().zip(&polled[1..]).rev();
                 let gone = owners.filter_map(|(watch, answer)| watch.judge(answer.revents()));
                 self.events.extend(gone.map(Event::OwnerGone));
             }
-            Sight::Blind => self.events.push_back(Event::Blind),
+            PollOutcome::Blind => self.events.push_back(Event::Blind),
         }
         self.events.push_back(Event::Tick);
     }
 
     /// Polls the handover socket.
     fn look_for_gateway(&mut self) {
-        let mut polled: Vec<PollFd<'_>> = self.door.iter().map(|door| PollFd::new(door, PollFlags::IN)).collect();
+        let mut polled: Vec<PollFd<'_>> =
+            self.handover_socket.iter().map(|socket| PollFd::new(socket, PollFlags::IN)).collect();
         let sight = poll::poll(&mut polled, self.patience().as_ref());
-        let is_asked = polled.iter().any(|door| !door.revents().is_empty());
+        let is_asked = polled.iter().any(|socket| !socket.revents().is_empty());
         self.events.push_back(match sight {
-            Sight::Blind => Event::Blind,
-            Sight::Clear if is_asked => Event::Asked,
-            Sight::Clear => Event::Tick,
+            PollOutcome::Blind => Event::Blind,
+            PollOutcome::Clear if is_asked => Event::Asked,
+            PollOutcome::Clear => Event::Tick,
         });
     }
 
@@ -170,9 +171,11 @@ impl KeeperDriver {
 
     /// Hands the sessions over to the gateway that asks for them.
     fn hand_over(&self) -> Event {
-        let Some(Ok(successor)) = self.door.as_ref().map(handover::accept) else { return Event::CannotAccept };
+        let Some(Ok(successor)) = self.handover_socket.as_ref().map(handover::accept) else {
+            return Event::CannotAccept;
+        };
         if let Some(successor) = successor {
-            handover::give(successor, self.lock.as_fd(), &self.machine.held().sessions);
+            handover::hand_over(successor, self.lock.as_fd(), &self.machine.held().sessions);
         }
         self.read_cover()
     }
@@ -180,25 +183,31 @@ impl KeeperDriver {
     /// Ends all sessions, writes the receipts, and removes the book.
     fn end(mut self, reason: Reason) {
         // Closes the socket, so that a new gateway does not wait.
-        drop(self.door.take());
+        drop(self.handover_socket.take());
         // A book that cannot be read stays for the next start.
-        let Ok(book) = Abandoned::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock) else { return };
-        match &self.orders.terms {
-            Some(terms) => end_together(&self.orders, terms, self.machine.held(), book, reason),
+        let Ok(book) = AbandonedBook::inherited(&self.orders.runtime_dir, &self.orders.book, self.lock) else { return };
+        match &self.orders.connection_facts {
+            Some(connection_facts) => end_together(&self.orders, connection_facts, self.machine.held(), book, reason),
             None => end_each(&self.orders, self.machine.held(), book, reason),
         }
     }
 }
 
 /// Ends the sessions of a connection, with one receipt for all of them.
-fn end_together(orders: &Orders, terms: &Terms, held: &Held, book: Abandoned, reason: Reason) {
+fn end_together(
+    orders: &KeeperOrders,
+    connection_facts: &ConnectionFacts,
+    held: &HeldSessions,
+    book: AbandonedBook,
+    reason: Reason,
+) {
     let began = Moment::now();
     if !held.is_empty() {
         // Out of memory or descriptors: the book stays for the next start.
-        let Some(ended) = let_go(held.read()) else { return };
+        let Some(ended) = delete_all(held.read()) else { return };
         let mut ends = held.ended.clone();
-        ended.into_values().for_each(|end| name_end(&mut ends, end));
-        let receipt = terms.receipt(reason, EndedBy::Keeper, Moment::now() - began, ends);
+        ended.into_values().for_each(|end| add_end(&mut ends, end));
+        let receipt = connection_facts.receipt(reason, EndedBy::Keeper, Moment::now() - began, ends);
         // The keeper ignores a full disk: the sessions are ended, and it has no process to report to. If it has no free
         // descriptor, the book stays for the next start.
         if receipts::append_once(&orders.receipts, &receipt).is_err_and(|error| receipts::is_shortage(&error)) {
@@ -213,18 +222,18 @@ fn end_together(orders: &Orders, terms: &Terms, held: &Held, book: Abandoned, re
 }
 
 /// Ends all sessions at the same time. `None` if there is no runtime to try it with.
-fn let_go(sessions: BTreeMap<&str, HeldSession>) -> Option<BTreeMap<String, UpstreamEnd>> {
-    let (runtime, client, mut ended) = (runtime().ok()?, Client::new(), BTreeMap::new());
+fn delete_all(sessions: BTreeMap<&str, HeldSession>) -> Option<BTreeMap<String, UpstreamEnd>> {
+    let (runtime, client, mut ended) = (runtime().ok()?, UpstreamClient::new(), BTreeMap::new());
     runtime.block_on(async {
         let mut under_way = JoinSet::new();
         for (key, session) in sessions {
             let Some(url) = session.url() else { continue };
             let (key, client) = (key.to_owned(), client.clone());
             under_way.spawn_local(async move {
-                let (deleted, id) = match session.ticket() {
-                    Some(ticket) => (delete::delete(&client, &ticket).await, ticket.session_id),
+                let (deleted, id) = match session.delete_target() {
+                    Some(delete_target) => (delete::delete(&client, &delete_target).await, delete_target.session_id),
                     // The connection was closed when leash died, which ended the session.
-                    None => (Deleted::closed(), String::new()),
+                    None => (DeleteResult::closed(), String::new()),
                 };
                 (key, deleted.receipt(&url, &id))
             });
@@ -240,21 +249,21 @@ fn let_go(sessions: BTreeMap<&str, HeldSession>) -> Option<BTreeMap<String, Upst
 
 /// Ends the sessions of a gateway, each with its own receipt: those in its book, with the credentials that the keeper
 /// was told, and those that the gateway could not write into the book.
-fn end_each(orders: &Orders, held: &Held, mut book: Abandoned, reason: Reason) {
+fn end_each(orders: &KeeperOrders, held: &HeldSessions, mut book: AbandonedBook, reason: Reason) {
     let sessions = held.read();
     let by_key = sessions.iter().map(|(key, session)| (*key, session));
     book.open.extend(unwritten(by_key, &book.open, &orders.receipts));
     if book.open.is_empty() {
         return book.remove();
     }
-    let known = |entry: &Entry| sessions.get(&*entry.session)?.known();
+    let access = |entry: &Entry| sessions.get(&*entry.session)?.access();
     // Out of memory or descriptors: the book stays for the next start.
     let Ok(runtime) = runtime() else { return };
-    let (client, tell) = (Client::new(), |_| ());
+    let (client, tell) = (UpstreamClient::new(), |_| ());
     let sweep = Sweep {
         client: &client,
         receipts: &orders.receipts,
-        known: &known,
+        access: &access,
         tell: &tell,
         sweeper: SweptBy::Keeper,
         reason,
@@ -288,19 +297,24 @@ mod tests {
     use testkit::Scratch;
 
     /// The keeper of a book, without owners and without a handover socket.
-    fn keeper(places: &Places, book: &Book, terms: Option<Terms>, cover: Option<Cover>) -> KeeperDriver {
-        let orders = Orders {
+    fn keeper(
+        places: &Places,
+        book: &Book,
+        connection_facts: Option<ConnectionFacts>,
+        cover: Option<Cover>,
+    ) -> KeeperDriver {
+        let orders = KeeperOrders {
             runtime_dir: places.runtime_dir.clone(),
             book: book.run().to_owned(),
             receipts: places.receipts.clone(),
-            terms,
+            connection_facts,
             owners: vec![],
             cover,
             takeover_ms: None,
         };
         let lock = book.lock().try_clone_to_owned().expect("a descriptor");
         let (machine, control) = (Machine::new(&orders), lock.try_clone().expect("a descriptor"));
-        KeeperDriver { machine, control, orders, lock, watches: vec![], door: None, events: VecDeque::new() }
+        KeeperDriver { machine, control, orders, lock, watches: vec![], handover_socket: None, events: VecDeque::new() }
     }
 
     /// Found by the chaos test: the first keeper was killed, and then leash as soon as there was another keeper.
@@ -318,7 +332,7 @@ mod tests {
                 let entry = Entry { session, server, url, id, version: None, shown: None, started_ms: 5 };
                 book.open(&entry).expect("written");
             }
-            let terms = Terms {
+            let connection_facts = ConnectionFacts {
                 session: "s".to_owned(),
                 run: book.run().to_owned(),
                 name: "x".to_owned(),
@@ -326,7 +340,7 @@ mod tests {
                 shown: None,
                 started_ms: 5,
             };
-            let keeper = keeper(&places, &book, Some(terms), None);
+            let keeper = keeper(&places, &book, Some(connection_facts), None);
             drop(book);
             keeper.end(Reason::SupervisorKilled);
             assert_eq!(Book::abandoned(&places.runtime_dir).expect("read").len(), left, "open: {open}");
@@ -339,8 +353,8 @@ mod tests {
         let scratch = Scratch::new();
         let places = Places::below(&*scratch);
         let book = Book::of_gateway(&places, None).expect("a book");
-        let other = Cover { started_ms: book.whose().started_ms + 1, ..book.whose().clone() };
-        for (cover, is_left) in [(Some(other), true), (Some(book.whose().clone()), false), (None, false)] {
+        let other = Cover { started_ms: book.cover().started_ms + 1, ..book.cover().clone() };
+        for (cover, is_left) in [(Some(other), true), (Some(book.cover().clone()), false), (None, false)] {
             let mut keeper = keeper(&places, &book, None, cover);
             let effects = keeper.machine.apply(Event::ProcessGone, Moment::now());
             assert_eq!(effects, [Effect::MakeRoom, Effect::ReadCover]);

@@ -49,7 +49,7 @@ fn all_sessions_of_all_dead_gateways_are_deleted() {
         ground.dead(&upstream.url(), (150..200).map(|id| id.to_string()));
         let living = Book::of_gateway(&ground.places(), None).expect("a book");
         let told = RefCell::new(0);
-        books(&Client::new(), &ground.places(), &|_| None, &|_| *told.borrow_mut() += 1).await;
+        books(&UpstreamClient::new(), &ground.places(), &|_| None, &|_| *told.borrow_mut() += 1).await;
         let mut ids: Vec<String> =
             upstream.of(&Method::DELETE).iter().map(|seen| seen.header("mcp-session-id").to_owned()).collect();
         ids.sort_by_key(|id| id.parse::<u32>().expect("a number"));
@@ -80,14 +80,14 @@ fn headers_come_from_the_settings_and_a_denied_session_is_left() {
         ground.dead(&with_key, ["a".to_owned()].into_iter());
         let headers = [("authorization".to_owned(), "Bearer configured".to_owned())];
         let found = crate::address::upstream(&with_key.to_string(), &headers, Default::default()).expect("fine");
-        let known = |entry: &Entry| {
+        let access = |entry: &Entry| {
             let is_it = delete::shown(&found.url) == entry.url;
-            is_it.then(|| Known { url: found.url.clone(), headers: found.headers.iter().cloned().collect() })
+            is_it.then(|| ServerAccess { url: found.url.clone(), headers: found.headers.iter().cloned().collect() })
         };
-        books(&Client::new(), &ground.places(), &known, &|_| {}).await;
+        books(&UpstreamClient::new(), &ground.places(), &access, &|_| {}).await;
         assert_eq!(upstream.seen()[0].uri, "/mcp?key=1");
         ground.dead(&with_key, ["b".to_owned()].into_iter());
-        books(&Client::new(), &ground.places(), &|_| None, &|_| {}).await;
+        books(&UpstreamClient::new(), &ground.places(), &|_| None, &|_| {}).await;
         let (receipts, _) = receipts::read(&ground.places().receipts).expect("read");
         let ends: Vec<_> = receipts.iter().flat_map(|receipt| receipt.upstreams()).map(|end| end.how).collect();
         assert_eq!(ends, [DeleteHow::Deleted, DeleteHow::Denied]);
@@ -106,10 +106,10 @@ fn sweep_that_is_cut_short_leaves_the_rest_to_the_next_start() {
         .await;
         let ground = Ground::new();
         ground.dead(&upstream.url(), ["quick".to_owned(), "slow".to_owned()].into_iter());
-        let client = Client::new();
+        let client = UpstreamClient::new();
         let places = ground.places();
-        let (tell, known) = (|_| client.deadline.set(Moment::on_runtime()), |_: &Entry| None);
-        books(&client, &places, &known, &tell).await;
+        let (tell, access) = (|_| client.deadline.set(Moment::on_runtime()), |_: &Entry| None);
+        books(&client, &places, &access, &tell).await;
         let left = Book::abandoned(&ground.places().runtime_dir).expect("read");
         assert_eq!(left[0].open.iter().map(|entry| entry.id.as_str()).collect::<Vec<_>>(), ["slow"]);
         let (receipts, _) = receipts::read(&ground.places().receipts).expect("read");
@@ -131,7 +131,7 @@ fn session_with_a_receipt_gets_no_second_one() {
         let open = Book::abandoned(&ground.places().runtime_dir).expect("read").remove(0).open;
         for entry in &open[..3] {
             let deleted = match entry.id.as_str() {
-                "gone" => Deleted::forgotten(StatusCode::NOT_FOUND),
+                "gone" => DeleteResult::forgotten(StatusCode::NOT_FOUND),
                 _ => delete::cut_short(1),
             };
             let end = deleted.receipt(&upstream.url(), &entry.id);
@@ -143,7 +143,7 @@ fn session_with_a_receipt_gets_no_second_one() {
             Notice::Swept(receipt) => swept.borrow_mut().push(receipt.session),
             other => panic!("{other:?}"),
         };
-        books(&Client::new(), &ground.places(), &|_| None, &tell).await;
+        books(&UpstreamClient::new(), &ground.places(), &|_| None, &tell).await;
         let (receipts, _) = receipts::read(&ground.places().receipts).expect("read");
         let mut news: Vec<&str> = receipts[3..].iter().map(|receipt| receipt.session.as_str()).collect();
         news.sort_unstable();
@@ -163,12 +163,12 @@ fn session_stays_in_the_book_if_the_receipt_needs_a_descriptor() {
         ground.dead(&"http://127.0.0.1:1/mcp".parse().expect("an address"), ["a".to_owned()].into_iter());
         let mut book = Book::abandoned(&ground.places().runtime_dir).expect("read").remove(0);
         let (entry, url) = (book.open[0].clone(), "http://127.0.0.1:1/mcp".parse().expect("an address"));
-        let done = Done {
+        let done = FinishedDelete {
             book: 0,
-            known: false,
+            had_access: false,
             entry,
             url,
-            deleted: Deleted::forgotten(StatusCode::NOT_FOUND),
+            deleted: DeleteResult::forgotten(StatusCode::NOT_FOUND),
             took: Duration::ZERO,
         };
         settle(&mut book, &done, &Err(errno.into()), &|_| {});
@@ -180,20 +180,20 @@ fn session_stays_in_the_book_if_the_receipt_needs_a_descriptor() {
 
 #[test]
 fn keeper_leaves_unreachable_and_denied_sessions_to_the_next_start() {
-    let check = |how, status: Option<StatusCode>, known, expected| {
-        let deleted = Deleted { how, status, tries: 1, why: None, cut_short: false };
-        assert_eq!(outcome(SweptBy::Keeper, known, &deleted), expected, "{deleted:?}");
-        assert_eq!(outcome(SweptBy::NextStart, known, &deleted), Outcome::Settled, "{deleted:?}");
+    let check = |how, status: Option<StatusCode>, had_access, expected| {
+        let deleted = DeleteResult { how, status, tries: 1, why: None, cut_short: false };
+        assert_eq!(outcome(SweptBy::Keeper, had_access, &deleted), expected, "{deleted:?}");
+        assert_eq!(outcome(SweptBy::NextStart, had_access, &deleted), SweepOutcome::Settled, "{deleted:?}");
     };
-    for known in [true, false] {
-        check(DeleteHow::Unreachable, None, known, Outcome::Unreachable);
-        check(DeleteHow::Unreachable, Some(StatusCode::BAD_GATEWAY), known, Outcome::Settled);
-        check(DeleteHow::Deleted, Some(StatusCode::OK), known, Outcome::Settled);
-        check(DeleteHow::Forgotten, Some(StatusCode::NOT_FOUND), known, Outcome::Settled);
-        check(DeleteHow::Unsupported, Some(StatusCode::METHOD_NOT_ALLOWED), known, Outcome::Settled);
+    for had_access in [true, false] {
+        check(DeleteHow::Unreachable, None, had_access, SweepOutcome::Unreachable);
+        check(DeleteHow::Unreachable, Some(StatusCode::BAD_GATEWAY), had_access, SweepOutcome::Settled);
+        check(DeleteHow::Deleted, Some(StatusCode::OK), had_access, SweepOutcome::Settled);
+        check(DeleteHow::Forgotten, Some(StatusCode::NOT_FOUND), had_access, SweepOutcome::Settled);
+        check(DeleteHow::Unsupported, Some(StatusCode::METHOD_NOT_ALLOWED), had_access, SweepOutcome::Settled);
     }
-    check(DeleteHow::Denied, Some(StatusCode::FORBIDDEN), true, Outcome::Settled);
-    check(DeleteHow::Denied, Some(StatusCode::FORBIDDEN), false, Outcome::NoCredentials);
+    check(DeleteHow::Denied, Some(StatusCode::FORBIDDEN), true, SweepOutcome::Settled);
+    check(DeleteHow::Denied, Some(StatusCode::FORBIDDEN), false, SweepOutcome::NoCredentials);
 }
 
 #[test]
@@ -205,14 +205,14 @@ fn keeper_deletes_with_the_credentials_it_was_told() {
         .await;
         let ground = Ground::new();
         ground.dead(&upstream.url(), ["told", "untold"].map(str::to_owned).into_iter());
-        let known = |entry: &Entry| {
+        let access = |entry: &Entry| {
             let value = "Bearer told".parse().expect("a value");
             let headers = HeaderMap::from_iter([(hyper::header::AUTHORIZATION, value)]);
-            (entry.id == "told").then(|| Known { url: upstream.url(), headers })
+            (entry.id == "told").then(|| ServerAccess { url: upstream.url(), headers })
         };
-        let (client, places) = (Client::new(), ground.places());
+        let (client, places) = (UpstreamClient::new(), ground.places());
         let (receipts, tell, reason) = (&*places.receipts, &|_| (), Reason::SupervisorKilled);
-        let sweep = Sweep { client: &client, receipts, known: &known, tell, sweeper: SweptBy::Keeper, reason };
+        let sweep = Sweep { client: &client, receipts, access: &access, tell, sweeper: SweptBy::Keeper, reason };
         sweep.end(Book::abandoned(&places.runtime_dir).expect("read")).await;
         let left = Book::abandoned(&places.runtime_dir).expect("read");
         assert_eq!(left.iter().flat_map(|book| &book.open).map(|entry| &*entry.id).collect::<Vec<_>>(), ["untold"]);

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::values::{self, Owner, Pair};
+use super::values::{self, OwnerArg, Pair};
 
 /// Give a stdio host one server of a session that was made through the control API
 ///
@@ -31,7 +31,7 @@ pub(crate) struct Attach {
     ///
     /// The default is the same as that of `leash connect`.
     #[arg(long = "owner", value_name = "OWNER")]
-    pub(crate) owners: Vec<Owner>,
+    pub(crate) owners: Vec<OwnerArg>,
     /// How long requests may still be answered after the host closed stdin
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
     pub(crate) grace: Duration,
@@ -43,19 +43,19 @@ pub(crate) struct Attach {
     pub(crate) verbose: bool,
     /// The session's id and the server's name
     #[arg(value_name = "SESSION/SERVER")]
-    pub(crate) target: Target,
+    pub(crate) target: AttachTarget,
 }
 
 /// A server of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct AttachTarget {
     pub(crate) session: String,
     pub(crate) server: String,
 }
 
-impl FromStr for Target {
+impl FromStr for AttachTarget {
     type Err = String;
-    fn from_str(text: &str) -> Result<Target, String> {
+    fn from_str(text: &str) -> Result<AttachTarget, String> {
         let Some((session, server)) = text.split_once('/') else {
             return Err("write SESSION/SERVER".to_owned());
         };
@@ -63,7 +63,7 @@ impl FromStr for Target {
         if server.is_empty() {
             return Err("the server's name is missing: write SESSION/SERVER".to_owned());
         }
-        Ok(Target { session: session.to_owned(), server: server.to_owned() })
+        Ok(AttachTarget { session: session.to_owned(), server: server.to_owned() })
     }
 }
 
@@ -73,12 +73,13 @@ mod tests {
 
     #[test]
     fn a_target_is_a_session_and_a_server() {
-        let target = |session: &str, server: &str| Target { session: session.to_owned(), server: server.to_owned() };
+        let target =
+            |session: &str, server: &str| AttachTarget { session: session.to_owned(), server: server.to_owned() };
         assert_eq!("job-1/files".parse(), Ok(target("job-1", "files")));
         // The gateway checks the names of servers.
         assert_eq!("job-1/a/b".parse(), Ok(target("job-1", "a/b")));
         for bad in ["", "job-1", "/files", "job-1/", "a b/files", "../x/y"] {
-            assert!(bad.parse::<Target>().is_err(), "{bad}");
+            assert!(bad.parse::<AttachTarget>().is_err(), "{bad}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use leash_check::stdio::Call;
+use leash_check::stdio::ToolCall;
 
 use super::values;
 
@@ -48,7 +48,7 @@ pub(crate) struct Check {
     /// The call that is in flight when a stdio server is asked to exit: a tool, and its arguments as JSON [default:
     /// tools/list]
     #[arg(long, value_name = "TOOL [JSON]", value_parser = call, conflicts_with = "url")]
-    pub(crate) call: Option<Call>,
+    pub(crate) call: Option<ToolCall>,
     /// With --url: a session must have ended after this time without a request [default: not tested]
     #[arg(long, value_name = "DURATION", value_parser = values::duration, requires = "url")]
     pub(crate) expect_idle: Option<Duration>,
@@ -72,7 +72,7 @@ pub(crate) struct Check {
     pub(crate) verbose: bool,
     /// Which server to stand in for (used by leash itself)
     #[arg(long, hide = true, requires = "journal")]
-    pub(crate) part: Option<StandIn>,
+    pub(crate) part: Option<CheckRole>,
     /// Where a stand-in says what it sees (used by leash itself)
     #[arg(long, hide = true, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
@@ -83,7 +83,7 @@ pub(crate) struct Check {
 
 /// The roles that leash plays in a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum StandIn {
+pub(crate) enum CheckRole {
     /// Exits at the end of its input.
     Polite,
     /// Exits on SIGTERM only, and has a helper.
@@ -91,21 +91,21 @@ pub(crate) enum StandIn {
     /// The helper of the deaf server.
     Helper,
     /// Starts the command with the terminal on its stderr as controlling terminal.
-    Usher,
+    TerminalStarter,
     /// Executes the command in the new session.
-    Seated,
+    TerminalHost,
     /// Opens a session at --url and exits without ending it.
     Visitor,
 }
 
 /// A tool and its arguments.
-fn call(text: &str) -> Result<Call, String> {
+fn call(text: &str) -> Result<ToolCall, String> {
     let (tool, arguments) = text.trim().split_once(' ').unwrap_or((text.trim(), "{}"));
     let arguments: serde_json::Value =
         serde_json::from_str(arguments).map_err(|error| format!("the arguments are not JSON: {error}"))?;
     match (tool, arguments.is_object()) {
         ("", _) => Err("it is empty".to_owned()),
         (_, false) => Err("the arguments are not a JSON object".to_owned()),
-        (tool, true) => Ok(Call { tool: tool.to_owned(), arguments }),
+        (tool, true) => Ok(ToolCall { tool: tool.to_owned(), arguments }),
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args, ValueEnum};
 
 use super::session_name::SessionName;
-use super::values::{self, Owner, Pair};
+use super::values::{self, OwnerArg, Pair};
 
 /// Give a stdio host an HTTP server; the session there is always ended
 ///
@@ -33,7 +33,7 @@ pub(crate) struct Connect {
     pub(crate) bearer_env: Option<String>,
     /// The transport of the server; auto detects it
     #[arg(long, value_name = "TRANSPORT", default_value = "auto")]
-    pub(crate) transport: Transport,
+    pub(crate) transport: TransportArg,
     /// Open the session again when the server has lost it; the default
     #[arg(long, overrides_with = "no_revive", action = ArgAction::SetTrue)]
     pub(crate) revive: bool,
@@ -47,7 +47,7 @@ pub(crate) struct Connect {
     /// terminal; stdin stays watched, because its end is how MCP ends a server. `none` watches no process: the session
     /// ends with stdin, by `leash end`, or by a signal.
     #[arg(long = "owner", value_name = "OWNER")]
-    pub(crate) owners: Vec<Owner>,
+    pub(crate) owners: Vec<OwnerArg>,
     /// How long requests may still be answered after the host closed stdin
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
     pub(crate) grace: Duration,
@@ -80,7 +80,7 @@ pub(crate) struct Connect {
 
 /// The transport of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Transport {
+pub(crate) enum TransportArg {
     /// Streamable HTTP, and if that is refused, HTTP+SSE.
     Auto,
     /// Streamable HTTP.

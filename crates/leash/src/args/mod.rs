@@ -16,13 +16,13 @@ mod serve;
 mod session_name;
 mod values;
 pub(crate) use adopt::{Adopt, Release};
-pub(crate) use attach::{Attach, Target};
-pub(crate) use check::{Check, StandIn};
-pub(crate) use connect::{Connect, Transport};
+pub(crate) use attach::{Attach, AttachTarget};
+pub(crate) use check::{Check, CheckRole};
+pub(crate) use connect::{Connect, TransportArg};
 pub(crate) use orphans::{Reap, Watch, Why};
-pub(crate) use serve::{Control, LivesFor, Serve, Single, Speaks, Users};
+pub(crate) use serve::{ControlArgs, HttpTransportArg, LocalUsersArg, Serve, SessionOwnerArg, SingleServer};
 pub(crate) use session_name::{SessionName, Unresolved};
-pub(crate) use values::{Owner, Pair};
+pub(crate) use values::{OwnerArg, Pair};
 
 /// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
 #[derive(Debug, Parser)]
@@ -80,7 +80,7 @@ pub(crate) struct Run {
     /// terminal; stdin stays watched, because its end is how MCP ends a server. `none` watches nothing: the session
     /// ends when the server does, by `leash end`, or by a signal.
     #[arg(long = "owner", value_name = "OWNER")]
-    pub(crate) owners: Vec<Owner>,
+    pub(crate) owners: Vec<OwnerArg>,
     /// End the server when it has lived this long
     #[arg(long, value_name = "DURATION", value_parser = values::duration)]
     pub(crate) max_age: Option<Duration>,

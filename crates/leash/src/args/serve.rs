@@ -35,7 +35,7 @@ pub(crate) struct Serve {
     /// Without a token, serve requests of the gateway's user and root (own), or of every user of this machine (any)
     /// [default: own]
     #[arg(long, value_name = "USERS")]
-    pub(crate) local_users: Option<Users>,
+    pub(crate) local_users: Option<LocalUsersArg>,
     /// Report every mistake in the configuration and exit
     #[arg(long)]
     pub(crate) check: bool,
@@ -43,14 +43,14 @@ pub(crate) struct Serve {
     #[arg(short, long)]
     pub(crate) verbose: bool,
     #[command(flatten, next_help_heading = "Sessions as an API")]
-    pub(crate) control: Control,
+    pub(crate) control: ControlArgs,
     #[command(flatten, next_help_heading = "One server, without a file")]
-    pub(crate) single: Single,
+    pub(crate) single: SingleServer,
 }
 
 /// The control API, through which programs create sessions.
 #[derive(Debug, Args)]
-pub(crate) struct Control {
+pub(crate) struct ControlArgs {
     /// Put the control socket here [default: control.sock in the runtime directory]
     #[arg(long = "control", value_name = "PATH", conflicts_with = "no_control")]
     pub(crate) socket: Option<PathBuf>,
@@ -77,7 +77,7 @@ pub(crate) struct Control {
 
 /// One server on the command line.
 #[derive(Debug, Args)]
-pub(crate) struct Single {
+pub(crate) struct SingleServer {
     /// Its name, which is its path: /NAME/mcp
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -86,13 +86,13 @@ pub(crate) struct Single {
     pub(crate) url: Option<String>,
     /// The transport of the HTTP server
     #[arg(long, value_name = "TRANSPORT", default_value = "http", requires = "url")]
-    pub(crate) transport: Speaks,
+    pub(crate) transport: HttpTransportArg,
     /// Send this header to the HTTP server, as `Name: value`; may be repeated
     #[arg(long = "header", value_name = "HEADER", requires = "url")]
     pub(crate) headers: Vec<String>,
     /// End a session that was idle for this long, or `never` [default: 30m]
     #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration_or_never)]
-    pub(crate) idle: Option<Limit>,
+    pub(crate) idle: Option<IdleLimit>,
     /// End a session of this age
     #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
     pub(crate) max_age: Option<Duration>,
@@ -119,7 +119,7 @@ pub(crate) struct Single {
     pub(crate) revive: bool,
     /// The owner of a session: the client's process if leash can find it (auto), or only its traffic
     #[arg(long, value_name = "OWNER", default_value = "auto", requires = "name")]
-    pub(crate) owner: LivesFor,
+    pub(crate) owner: SessionOwnerArg,
     /// The server and its arguments
     #[arg(last = true, requires = "name", value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
@@ -127,7 +127,7 @@ pub(crate) struct Single {
 
 /// The users of this machine that are served without a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Users {
+pub(crate) enum LocalUsersArg {
     /// The gateway's own user, and root.
     Own,
     /// Every user of this machine.
@@ -136,11 +136,11 @@ pub(crate) enum Users {
 
 /// A duration, or none.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Limit(pub(crate) Option<Duration>);
+pub(crate) struct IdleLimit(pub(crate) Option<Duration>);
 
 /// The transport of an HTTP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Speaks {
+pub(crate) enum HttpTransportArg {
     /// Streamable HTTP.
     Http,
     /// HTTP+SSE of 2024-11-05.
@@ -149,7 +149,7 @@ pub(crate) enum Speaks {
 
 /// The owner of a session over HTTP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum LivesFor {
+pub(crate) enum SessionOwnerArg {
     /// The client's process where it can be known.
     Auto,
     /// Its traffic alone.

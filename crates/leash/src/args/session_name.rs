@@ -8,11 +8,11 @@ use leash_model::id;
 /// An id that may contain variables.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SessionName {
-    pieces: Vec<Piece>,
+    pieces: Vec<NamePart>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum NamePart {
     Text(String),
     Variable { name: String, default: Option<String> },
 }
@@ -27,7 +27,7 @@ pub(crate) struct Unresolved {
 impl SessionName {
     /// An id without variables.
     pub(crate) fn literal(id: String) -> SessionName {
-        SessionName { pieces: vec![Piece::Text(id)] }
+        SessionName { pieces: vec![NamePart::Text(id)] }
     }
 
     /// Parses the id of a new session; an id without variables is checked here.
@@ -35,7 +35,7 @@ impl SessionName {
         let name = SessionName::parse(text)?;
         match &name.pieces[..] {
             [] => Err("it is empty".to_owned()),
-            [Piece::Text(text)] => id::check_session(text).map(|()| name),
+            [NamePart::Text(text)] => id::check_session(text).map(|()| name),
             _ => Ok(name),
         }
     }
@@ -62,14 +62,14 @@ impl SessionName {
             let (inner, after) =
                 inner.split_once('}').ok_or("a `{` is not closed: write {VARIABLE}, or `{{` for a brace")?;
             if !plain.is_empty() {
-                pieces.push(Piece::Text(std::mem::take(&mut plain)));
+                pieces.push(NamePart::Text(std::mem::take(&mut plain)));
             }
             pieces.push(variable(inner)?);
             rest = after;
         }
         plain.push_str(rest);
         if !plain.is_empty() {
-            pieces.push(Piece::Text(plain));
+            pieces.push(NamePart::Text(plain));
         }
         Ok(SessionName { pieces })
     }
@@ -89,9 +89,9 @@ impl SessionName {
         let mut id = String::new();
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => id.push_str(text),
+                NamePart::Text(text) => id.push_str(text),
                 // As in a shell, an empty variable counts as unset.
-                Piece::Variable { name, default } => match (lookup(name), default) {
+                NamePart::Variable { name, default } => match (lookup(name), default) {
                     (Ok(value), _) if !value.is_empty() => id.push_str(&value),
                     (Ok(_) | Err(VarError::NotPresent), Some(default)) => id.push_str(default),
                     (Ok(_), None) => return Err(missing(name, "is empty")),
@@ -116,14 +116,14 @@ impl SessionName {
 
     /// True if a part of it comes from the environment.
     pub(crate) fn has_variables(&self) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::Variable { .. }))
+        self.pieces.iter().any(|piece| matches!(piece, NamePart::Variable { .. }))
     }
 
     /// The variables as written.
     fn names(&self) -> Vec<String> {
-        let name = |piece: &Piece| match piece {
-            Piece::Text(_) => None,
-            Piece::Variable { name, .. } => Some(format!("`{{{name}}}`")),
+        let name = |piece: &NamePart| match piece {
+            NamePart::Text(_) => None,
+            NamePart::Variable { name, .. } => Some(format!("`{{{name}}}`")),
         };
         self.pieces.iter().filter_map(name).collect()
     }
@@ -137,7 +137,7 @@ fn missing(name: &str, how: &str) -> Unresolved {
 }
 
 /// `NAME` or `NAME:-DEFAULT`.
-fn variable(inner: &str) -> Result<Piece, String> {
+fn variable(inner: &str) -> Result<NamePart, String> {
     let (name, default) = match inner.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
         None => (inner, None),
@@ -150,7 +150,7 @@ fn variable(inner: &str) -> Result<Piece, String> {
     if default.is_some_and(|default| default.contains('{')) {
         return Err(format!("the default of `{name}` has a brace in it: it is plain text"));
     }
-    Ok(Piece::Variable { name: name.to_owned(), default: default.map(str::to_owned) })
+    Ok(NamePart::Variable { name: name.to_owned(), default: default.map(str::to_owned) })
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use leash_model::limits::LABEL_LENGTH;
 
-use super::serve::Limit;
+use super::serve::IdleLimit;
 
 /// A duration; the error shows the format.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -13,8 +13,8 @@ pub(super) fn duration(text: &str) -> Result<Duration, String> {
 }
 
 /// A duration, or `never`.
-pub(super) fn duration_or_never(text: &str) -> Result<Limit, String> {
-    if text == "never" { Ok(Limit(None)) } else { duration(text).map(|time| Limit(Some(time))) }
+pub(super) fn duration_or_never(text: &str) -> Result<IdleLimit, String> {
+    if text == "never" { Ok(IdleLimit(None)) } else { duration(text).map(|time| IdleLimit(Some(time))) }
 }
 
 /// A session's id.
@@ -66,7 +66,7 @@ impl FromStr for Pair {
 
 /// An owner as typed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Owner {
+pub(crate) enum OwnerArg {
     Parent,
     Ancestor,
     Stdin,
@@ -75,17 +75,17 @@ pub(crate) enum Owner {
     None,
 }
 
-impl FromStr for Owner {
+impl FromStr for OwnerArg {
     type Err = String;
-    fn from_str(text: &str) -> Result<Owner, String> {
+    fn from_str(text: &str) -> Result<OwnerArg, String> {
         match text {
-            "parent" => Ok(Owner::Parent),
-            "ancestor" => Ok(Owner::Ancestor),
-            "stdin" => Ok(Owner::Stdin),
-            "tty" => Ok(Owner::Tty),
-            "none" => Ok(Owner::None),
+            "parent" => Ok(OwnerArg::Parent),
+            "ancestor" => Ok(OwnerArg::Ancestor),
+            "stdin" => Ok(OwnerArg::Stdin),
+            "tty" => Ok(OwnerArg::Tty),
+            "none" => Ok(OwnerArg::None),
             _ => match text.strip_prefix("pid:").map(str::parse::<i32>) {
-                Some(Ok(pid)) if pid > 0 => Ok(Owner::Pid(pid)),
+                Some(Ok(pid)) if pid > 0 => Ok(OwnerArg::Pid(pid)),
                 _ => Err("write parent, ancestor, stdin, tty, pid:N or none".to_owned()),
             },
         }
@@ -98,10 +98,10 @@ mod tests {
 
     #[test]
     fn owners() {
-        assert_eq!("pid:42".parse(), Ok(Owner::Pid(42)));
-        assert_eq!("none".parse(), Ok(Owner::None));
+        assert_eq!("pid:42".parse(), Ok(OwnerArg::Pid(42)));
+        assert_eq!("none".parse(), Ok(OwnerArg::None));
         for bad in ["", "pid:", "pid:0", "pid:-1", "pid:x", "42", "Parent"] {
-            assert!(bad.parse::<Owner>().is_err(), "{bad}");
+            assert!(bad.parse::<OwnerArg>().is_err(), "{bad}");
         }
     }
 

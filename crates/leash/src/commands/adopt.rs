@@ -4,8 +4,8 @@ use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
-use leash_orphans::adopt::shelf::{Shelf, ShelfError};
-use leash_orphans::adopt::{self, AdoptPlan, Wish, diff};
+use leash_orphans::adopt::backups::{BackupError, BackupStore};
+use leash_orphans::adopt::{self, AdoptPlan, AdoptRequest, diff};
 use leash_orphans::clients::{self, CLIENTS, Client, ConfigFile, Note, Scope};
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
         );
         return exit_code::USAGE;
     }
-    let wish = Wish { program: &program, servers: &args.servers, with_urls: args.all };
+    let wish = AdoptRequest { program: &program, servers: &args.servers, with_urls: args.all };
     let (files, mut notes) = clients::configs(&roots);
     let files: Vec<ConfigFile> = files.into_iter().filter(|file| chosen.contains(&file.client.id)).collect();
     let unread = notes.len();
@@ -109,7 +109,7 @@ impl FileChange {
     }
 }
 
-fn plans(files: Vec<ConfigFile>, wish: &Wish<'_>, notes: &mut Vec<Note>) -> Vec<FileChange> {
+fn plans(files: Vec<ConfigFile>, wish: &AdoptRequest<'_>, notes: &mut Vec<Note>) -> Vec<FileChange> {
     let mut seen: Vec<(PathBuf, PathBuf)> = Vec::new();
     let mut changes = Vec::new();
     for file in files {
@@ -187,11 +187,12 @@ pub(super) fn decide(yes: bool, never: bool, printer: Printer) -> Decision {
     if matches!(answer.trim(), "y" | "Y" | "yes") { Decision::Yes } else { Decision::No }
 }
 
-/// Writes the changes. Fails if the shelf can't be opened; errors of single files are stored with the files.
-fn write(changes: &mut [FileChange]) -> Result<(), ShelfError> {
-    let shelf = Shelf::open(&shelf_dir())?;
+/// Writes the changes. Fails if the directory of the old texts can't be opened; errors of single files are stored with
+/// the files.
+fn write(changes: &mut [FileChange]) -> Result<(), BackupError> {
+    let store = BackupStore::open(&backup_dir())?;
     for change in changes.iter_mut().filter(|change| !change.plan.splices.is_empty()) {
-        match adopt::carry_out(&shelf, &change.file, &change.plan) {
+        match adopt::carry_out(&store, &change.file, &change.plan) {
             Ok(()) => change.written = true,
             Err(error) => {
                 change.hint = Some(error.hint());
@@ -203,13 +204,12 @@ fn write(changes: &mut [FileChange]) -> Result<(), ShelfError> {
 }
 
 /// The directory with the saved texts.
-pub(super) fn shelf_dir() -> PathBuf {
+pub(super) fn backup_dir() -> PathBuf {
     places::state_dir().join("adopt")
 }
 
 fn as_json(change: &FileChange) -> Value {
-    let left =
-        |left: &adopt::Left| json!({ "server": left.name(), "why": left.why.to_string(), "hint": left.why.hint() });
+    let left = |left: &adopt::UnchangedServer| json!({ "server": left.name(), "why": left.why.to_string(), "hint": left.why.hint() });
     json!({
         "client": change.file.client.id,
         "scope": change.file.place.scope,

@@ -6,7 +6,7 @@ use leash_gateway::control_client::{self, ControlClientError};
 use leash_tree::tree::supervisor::FirstLook;
 
 use super::connect;
-use crate::args::{Attach, Connect, SessionName, Target, Transport};
+use crate::args::{Attach, AttachTarget, Connect, SessionName, TransportArg};
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
 
@@ -16,7 +16,7 @@ pub(crate) fn attach(args: Attach, first: FirstLook) -> u8 {
     match find(&socket, &args.target) {
         // The URL is a secret and stays in memory: other users could read an argument, a variable or a log line.
         Ok(url) => {
-            let Target { session, server } = &args.target;
+            let AttachTarget { session, server } = &args.target;
             let shown = format!("{session}/{server}");
             connect::connect_to(connection(args, url), Some(shown), first)
         }
@@ -28,8 +28,8 @@ pub(crate) fn attach(args: Attach, first: FirstLook) -> u8 {
 }
 
 /// The control socket: the given one, else the default.
-pub(super) fn socket(told: Option<&Path>) -> PathBuf {
-    told.map_or_else(|| control_client::socket_path(&places::runtime_dir()), Path::to_owned)
+pub(super) fn socket(given: Option<&Path>) -> PathBuf {
+    given.map_or_else(|| control_client::socket_path(&places::runtime_dir()), Path::to_owned)
 }
 
 /// The reason why there is nothing to attach to.
@@ -40,8 +40,8 @@ struct Missing {
 }
 
 /// The server's URL.
-fn find(socket: &Path, target: &Target) -> Result<String, Missing> {
-    let Target { session, server } = target;
+fn find(socket: &Path, target: &AttachTarget) -> Result<String, Missing> {
+    let AttachTarget { session, server } = target;
     let servers = control_client::servers(socket, session).map_err(|error| missing(&error))?;
     let found = servers.iter().find(|(name, _)| name == server);
     found.map(|(_, url)| url.expose().to_owned()).ok_or_else(|| {
@@ -79,12 +79,12 @@ fn missing(error: &ControlClientError) -> Missing {
 
 /// The connection to it, as if its options had been typed.
 fn connection(args: Attach, url: String) -> Connect {
-    let Target { session, server } = args.target;
+    let AttachTarget { session, server } = args.target;
     Connect {
         headers: args.headers,
         header_env: Vec::new(),
         bearer_env: args.bearer_env,
-        transport: Transport::Auto,
+        transport: TransportArg::Auto,
         revive: false,
         // An ended session must not be opened again: the host must notice the end.
         no_revive: true,

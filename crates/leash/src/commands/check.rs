@@ -9,7 +9,7 @@ use std::{env, fs, io};
 use leash_check::host::HostCheck;
 use leash_check::http::HttpCheck;
 use leash_check::stdio::StdioCheck;
-use leash_check::{CheckError, Report, StopSignals};
+use leash_check::{CheckError, CheckReport, StopSignals};
 use leash_model::start_failure::CommandOrigin;
 use leash_tree::places::Places;
 use leash_tree::tree::supervisor::FirstLook;
@@ -35,7 +35,7 @@ pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
     };
     // Before anything is started: from here on, a signal stops the check and leaves nothing behind.
     let checked = StopSignals::by_signal(first)
-        .map_err(CheckError::Stage)
+        .map_err(CheckError::Io)
         .and_then(|stop| run(args, bearer, &stop, &mut |what| printer.progress("Checking", what)));
     match checked {
         Ok(report) => tell(printer, args, &report),
@@ -49,39 +49,39 @@ fn run(
     bearer: Option<String>,
     stop: &StopSignals,
     progress: &mut dyn FnMut(&str),
-) -> Result<Report, CheckError> {
-    let room = Room::new()?;
+) -> Result<CheckReport, CheckError> {
+    let dir = CheckDir::new()?;
     let program = env::current_exe()?;
     if let Some(url) = args.url.clone() {
         let (ready, expect_idle, pid, strict) = (args.ready, args.expect_idle, args.pid, args.strict);
         let check = HttpCheck { url, bearer, ready, program, expect_idle, pid, strict };
-        return check.run(&room.places(), stop, progress);
+        return check.run(&dir.places(), stop, progress);
     }
     if args.host {
         let check = HostCheck {
             command: args.command.clone(),
             program,
-            dir: room.path().to_owned(),
+            dir: dir.path().to_owned(),
             grace: args.grace,
             ready: args.ready,
-            aloud: args.verbose,
+            shares_stderr: args.verbose,
             strict: args.strict,
         };
-        return check.run(&room.places(), stop, progress);
+        return check.run(&dir.places(), stop, progress);
     }
     let check = StdioCheck {
         command: args.command.clone(),
         grace: args.grace,
         ready: args.ready,
         call: args.call.clone(),
-        aloud: args.verbose,
+        shares_stderr: args.verbose,
         strict: args.strict,
     };
-    check.run(&room.places(), stop, progress)
+    check.run(&dir.places(), stop, progress)
 }
 
 /// Prints the report, and writes it to the requested file.
-fn tell(printer: Printer, args: &Check, report: &Report) -> u8 {
+fn tell(printer: Printer, args: &Check, report: &CheckReport) -> u8 {
     if args.json {
         // The report consists of strings and numbers, so this can't fail.
         printer.exact(serde_json::to_string_pretty(report).unwrap_or_default() + "\n");
@@ -125,30 +125,30 @@ fn token(variable: &str) -> Result<String, String> {
 }
 
 /// A directory for one check; receipts of tested programs do not belong into the user's history.
-struct Room {
+struct CheckDir {
     path: PathBuf,
     /// The directory itself, locked for the life of the check.
     _lock: fs::File,
 }
 
 /// The prefix of a directory's name; an id follows.
-const ROOM: &str = "leash-check-";
+const PREFIX: &str = "leash-check-";
 
 /// Only this user may use it.
-const ROOM_MODE: u32 = 0o700;
+const MODE: u32 = 0o700;
 
 /// An unlocked directory may belong to a check that is about to lock it.
 const SETTLING: Duration = Duration::from_secs(60);
 
-impl Room {
-    fn new() -> io::Result<Room> {
+impl CheckDir {
+    fn new() -> io::Result<CheckDir> {
         let parent = env::temp_dir();
         sweep(&parent);
-        let path = parent.join(format!("{ROOM}{}", leash_model::id::random()));
-        fs::DirBuilder::new().mode(ROOM_MODE).create(&path)?;
+        let path = parent.join(format!("{PREFIX}{}", leash_model::id::random()));
+        fs::DirBuilder::new().mode(MODE).create(&path)?;
         let lock = fs::File::open(&path)?;
         lock.try_lock()?;
-        Ok(Room { path, _lock: lock })
+        Ok(CheckDir { path, _lock: lock })
     }
 
     fn places(&self) -> Places {
@@ -160,25 +160,25 @@ impl Room {
     }
 }
 
-impl Drop for Room {
+impl Drop for CheckDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.path);
     }
 }
 
 /// True if a directory of this name belongs to a check. Users choose similar names: `leash-check-results`.
-fn is_room(name: &OsStr) -> bool {
-    name.to_str().and_then(|name| name.strip_prefix(ROOM)).is_some_and(leash_model::id::is_random)
+fn is_check_dir(name: &OsStr) -> bool {
+    name.to_str().and_then(|name| name.strip_prefix(PREFIX)).is_some_and(leash_model::id::is_random)
 }
 
 /// Removes our directories of checks that were killed: no other program removes them.
 fn sweep(parent: &Path) {
     let me = rustix::process::geteuid().as_raw();
     let entries = fs::read_dir(parent).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| is_room(&entry.file_name())) {
+    for entry in entries.filter(|entry| is_check_dir(&entry.file_name())) {
         let settled =
             |facts: &fs::Metadata| facts.modified().is_ok_and(|at| at.elapsed().is_ok_and(|age| age >= SETTLING));
-        let made = |facts: &fs::Metadata| facts.is_dir() && facts.uid() == me && facts.mode() & 0o777 == ROOM_MODE;
+        let made = |facts: &fs::Metadata| facts.is_dir() && facts.uid() == me && facts.mode() & 0o777 == MODE;
         let ours = entry.metadata().is_ok_and(|facts| made(&facts) && settled(&facts));
         if ours && fs::File::open(entry.path()).is_ok_and(|dir| dir.try_lock().is_ok()) {
             let _ = fs::remove_dir_all(entry.path());
@@ -192,11 +192,11 @@ mod tests {
 
     #[test]
     fn only_the_whole_name_identifies_a_check_directory() {
-        assert!(is_room(format!("{ROOM}{}", leash_model::id::random()).as_ref()));
+        assert!(is_check_dir(format!("{PREFIX}{}", leash_model::id::random()).as_ref()));
         for name in
             ["leash-check-", "leash-check-results", "leash-check-2026-07-28", "leash-check-0123456789abcdefghijklmnop"]
         {
-            assert!(!is_room(name.as_ref()), "{name}");
+            assert!(!is_check_dir(name.as_ref()), "{name}");
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::env;
 
-use leash_connect::{ConnectError, ConnectSettings, Ended, TransportChoice};
+use leash_connect::{ConnectError, ConnectSettings, ConnectionEnd, TransportChoice};
 use leash_model::receipt::{Reason, Receipt};
 use leash_tree::platform::command;
 use leash_tree::tree::supervisor::FirstLook;
-use leash_upstream::address::{self, UpstreamError};
+use leash_upstream::address::{self, AddressError};
 
-use super::run::{self, Refused, refuse};
+use super::run::{self, UsageProblem, refuse};
 use super::serve;
-use crate::args::{Connect, Pair, Transport};
+use crate::args::{Connect, Pair, TransportArg};
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
 
@@ -35,16 +35,16 @@ pub(super) fn connect_to(args: Connect, shown: Option<String>, first: FirstLook)
 }
 
 /// Converts the command line.
-fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, Refused> {
+fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, UsageProblem> {
     let (owners, session) =
         run::terms((&args.owners, &args.labels), args.session.as_ref(), args.session_env.as_deref(), printer)?;
     let headers = headers(&args)?;
     // The keeper gets the values through its own pipe; its environment would show them to every process of the user.
     command::withhold(args.header_env.iter().map(|header| &header.value).chain(&args.bearer_env));
     let (choice, transport) = match args.transport {
-        Transport::Auto => (TransportChoice::Auto, address::Transport::Streamable),
-        Transport::Http => (TransportChoice::Streamable, address::Transport::Streamable),
-        Transport::Sse => (TransportChoice::HttpSse, address::Transport::Sse),
+        TransportArg::Auto => (TransportChoice::Auto, address::HttpTransport::Streamable),
+        TransportArg::Http => (TransportChoice::Streamable, address::HttpTransport::Streamable),
+        TransportArg::Sse => (TransportChoice::HttpSse, address::HttpTransport::Sse),
     };
     let upstream = address::upstream(&args.url, &headers, transport).map_err(|error| {
         let hint = hint(&error);
@@ -66,7 +66,7 @@ fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, Refused>
     })
 }
 
-fn headers(args: &Connect) -> Result<Vec<(String, String)>, Refused> {
+fn headers(args: &Connect) -> Result<Vec<(String, String)>, UsageProblem> {
     let mut headers = Vec::new();
     for header in &args.headers {
         // The text is not repeated, because it may contain a secret.
@@ -85,7 +85,7 @@ fn headers(args: &Connect) -> Result<Vec<(String, String)>, Refused> {
 }
 
 /// The value of a variable, without the newline at the end of files with tokens.
-fn variable(name: &str, option: &str) -> Result<String, Refused> {
+fn variable(name: &str, option: &str) -> Result<String, UsageProblem> {
     let value = env::var(name).ok().map(|value| value.trim().to_owned()).filter(|value| !value.is_empty());
     value.ok_or_else(|| {
         let text = format!("the variable `{name}` of {option} is not set");
@@ -93,15 +93,15 @@ fn variable(name: &str, option: &str) -> Result<String, Refused> {
     })
 }
 
-fn hint(error: &UpstreamError) -> String {
+fn hint(error: &AddressError) -> String {
     match error {
-        UpstreamError::UserInfo => "send them as a header: --header 'Authorization: Basic ...'".to_owned(),
+        AddressError::UserInfo => "send them as a header: --header 'Authorization: Basic ...'".to_owned(),
         error => error.hint().to_owned(),
     }
 }
 
 /// The exit code for the reason of the end.
-fn code(ended: &Ended) -> u8 {
+fn code(ended: &ConnectionEnd) -> u8 {
     match ended.reason {
         Reason::Signal { signal } => u8::try_from(128 + signal).unwrap_or(exit_code::LEASH_FAILED),
         Reason::UpstreamForgot => exit_code::NOT_ALL,

@@ -1,4 +1,4 @@
-//! `leash demo`: a host is killed, first without leash, then with it. leash plays all roles itself.
+//! `leash demo`: a host is killed, first without leash, then with it. leash runs all parts itself.
 //!
 //! The list of living processes does not come from leash: every process of the sample server holds the write end of a
 //! FIFO, and the reader sees a hang-up when the last one is dead.
@@ -16,7 +16,7 @@ use clap::ValueEnum as _;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::receipt::Receipt;
 use leash_tree::ledger::receipts;
-use leash_tree::platform::identity::{self, Held};
+use leash_tree::platform::identity::{self, HeldProcess};
 use leash_tree::platform::poll;
 use leash_tree::platform::proc::Proc;
 use rustix::event::{PollFd, PollFlags};
@@ -29,7 +29,7 @@ use crate::output::printer::{Printer, span};
 use crate::output::table::table;
 
 /// The processes of the sample server, in the order of the table.
-const CAST: [(&str, &str); 4] = [
+const PROCESSES: [(&str, &str); 4] = [
     ("server", "ignores the end of its stdin"),
     ("child", "an ordinary child"),
     ("helper", "called setsid"),
@@ -42,7 +42,7 @@ const CENSUS: &str = "census";
 const LIFELINE: &str = "lifeline";
 
 /// The time for the sample to start; a machine that swaps is slow.
-const APPEAR: Duration = Duration::from_secs(20);
+const START_TIME: Duration = Duration::from_secs(20);
 /// The time to watch a tree without leash. No process of it exits.
 const SETTLE: Duration = Duration::from_secs(1);
 /// The time limit for a tree with leash; its own graces are 500 ms each.
@@ -51,7 +51,7 @@ const GONE: Duration = Duration::from_secs(20);
 pub(crate) fn demo(args: &Demo) -> u8 {
     let printer = Printer::new(true);
     let result = match (args.part, &args.dir) {
-        (Some(part), Some(dir)) => play(part, dir),
+        (Some(part), Some(dir)) => run_part(part, dir),
         (Some(_), None) => Err(io::Error::other("--part needs --dir")),
         (None, _) => return show(printer),
     };
@@ -60,21 +60,21 @@ pub(crate) fn demo(args: &Demo) -> u8 {
 
 /// Runs the whole demonstration.
 fn show(printer: Printer) -> u8 {
-    let acts = Stage::set().and_then(|stage| {
-        let without = stage.act(printer, DemoPart::Host)?;
-        let with = stage.act(printer, DemoPart::LeashedHost)?;
-        let receipts = stage.receipts()?;
+    let results = DemoDir::create().and_then(|dir| {
+        let without = dir.kill_host(printer, DemoPart::Host)?;
+        let with = dir.kill_host(printer, DemoPart::LeashedHost)?;
+        let receipts = dir.receipts()?;
         Ok((without, with, receipts))
     });
-    let (without, with, receipts) = match acts {
-        Ok(acts) => acts,
+    let (without, with, receipts) = match results {
+        Ok(results) => results,
         Err(error) => {
             printer.error(&error, Some("`leash doctor` says what this machine offers"));
             return exit_code::LEASH_FAILED;
         }
     };
     let word = |alive: bool| if alive { "ALIVE" } else { "gone" }.to_owned();
-    let rows: Vec<Vec<String>> = CAST
+    let rows: Vec<Vec<String>> = PROCESSES
         .iter()
         .enumerate()
         .map(|(index, (name, what))| {
@@ -93,23 +93,23 @@ fn show(printer: Printer) -> u8 {
     if with.alive.contains(&true) { exit_code::NOT_ALL } else { exit_code::OK }
 }
 
-/// The result of an act.
-struct Act {
-    /// True for each process of the cast that is alive.
+/// The result of killing a host.
+struct DemoResult {
+    /// True for each process of the sample server that is alive.
     alive: Vec<bool>,
     took_ms: u64,
 }
 
 /// A private directory that the processes share.
-struct Stage {
+struct DemoDir {
     dir: PathBuf,
     proc: Proc,
     /// The processes exit when this end is closed: by us at the end, by the kernel if we are interrupted.
     _lifeline: File,
 }
 
-impl Stage {
-    fn set() -> io::Result<Stage> {
+impl DemoDir {
+    fn create() -> io::Result<DemoDir> {
         let proc = Proc::own().map_err(io::Error::other)?;
         let dir = env::temp_dir().join(format!("leash-demo-{}", leash_model::id::random()));
         fs::DirBuilder::new().mode(0o700).create(&dir)?;
@@ -117,22 +117,22 @@ impl Stage {
         // A FIFO opens for writing once it has a reader.
         let _reader = read_end(&dir.join(LIFELINE))?;
         let lifeline = File::options().write(true).open(dir.join(LIFELINE))?;
-        Ok(Stage { dir, proc, _lifeline: lifeline })
+        Ok(DemoDir { dir, proc, _lifeline: lifeline })
     }
 
     /// Starts a host with its server, kills the host, and finds the processes that are left.
-    fn act(&self, printer: Printer, part: DemoPart) -> io::Result<Act> {
+    fn kill_host(&self, printer: Printer, part: DemoPart) -> io::Result<DemoResult> {
         let census = self.dir.join(CENSUS);
         make_fifo(&census)?;
         let mut reader = read_end(&census)?;
         let mut host = self.host(part)?;
-        let cast = self.cast(&mut reader);
+        let processes = self.processes(&mut reader);
         // The host is our own child and has not been waited for, so its PID can't be reused.
         let killed = Moment::now();
         host.kill()?;
         host.wait()?;
-        let cast = cast?;
-        let pids: Vec<String> = cast.iter().map(|held| held.id.pid.to_string()).collect();
+        let processes = processes?;
+        let pids: Vec<String> = processes.iter().map(|held| held.id.pid.to_string()).collect();
         printer.progress(
             "Killed",
             format!(
@@ -144,14 +144,14 @@ impl Stage {
         let patience = if part == DemoPart::Host { SETTLE } else { GONE };
         let gone = hung_up(&reader, killed + patience);
         let took_ms = u64::try_from(Moment::now().since(killed).as_millis()).unwrap_or(u64::MAX);
-        let alive: Vec<bool> = cast.iter().map(|held| !gone && identity::is_alive(held.id, &self.proc)).collect();
+        let alive: Vec<bool> = processes.iter().map(|held| !gone && identity::is_alive(held.id, &self.proc)).collect();
         printer.progress(
             if gone { "Gone" } else { "Left" },
             format!("{} of {} processes alive", alive.iter().filter(|alive| **alive).count(), alive.len()),
         );
-        self.clean_up(&cast, &reader)?;
+        self.clean_up(&processes, &reader)?;
         fs::remove_file(census)?;
-        Ok(Act { alive, took_ms })
+        Ok(DemoResult { alive, took_ms })
     }
 
     /// Waits for the receipt: it is written right after the tree's end, which the FIFO shows a moment earlier.
@@ -178,10 +178,10 @@ impl Stage {
     }
 
     /// Reads the PIDs that the processes report, and opens a pidfd for each.
-    fn cast(&self, reader: &mut File) -> io::Result<Vec<Held>> {
-        let give_up = Moment::now() + APPEAR;
+    fn processes(&self, reader: &mut File) -> io::Result<Vec<HeldProcess>> {
+        let give_up = Moment::now() + START_TIME;
         let mut text = String::new();
-        while text.lines().count() < CAST.len() || !text.ends_with('\n') {
+        while text.lines().count() < PROCESSES.len() || !text.ends_with('\n') {
             wait(reader, give_up)?;
             let mut bytes = [0; 512];
             match reader.read(&mut bytes) {
@@ -192,14 +192,17 @@ impl Stage {
         }
         let pid_of = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
         let missing = |name: &str| io::Error::other(format!("the sample's {name} did not appear"));
-        CAST.iter()
-            .map(|(name, _)| pid_of(name).and_then(|pid| Held::open(&self.proc, pid)).ok_or_else(|| missing(name)))
+        PROCESSES
+            .iter()
+            .map(|(name, _)| {
+                pid_of(name).and_then(|pid| HeldProcess::open(&self.proc, pid)).ok_or_else(|| missing(name))
+            })
             .collect()
     }
 
-    /// Ends the processes that the act left: only those that this demonstration started, through their pidfds.
-    fn clean_up(&self, cast: &[Held], reader: &File) -> io::Result<()> {
-        for held in cast {
+    /// Ends the processes that are left: only those that this demonstration started, through their pidfds.
+    fn clean_up(&self, processes: &[HeldProcess], reader: &File) -> io::Result<()> {
+        for held in processes {
             // An error means that it has exited, which is fine.
             let _ = held.signal(Signal::KILL);
         }
@@ -211,7 +214,7 @@ impl Stage {
     }
 }
 
-impl Drop for Stage {
+impl Drop for DemoDir {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.dir);
     }
@@ -257,9 +260,9 @@ fn part_command(part: DemoPart, dir: &Path) -> Command {
 }
 
 /// Plays one role, in its own process.
-fn play(part: DemoPart, dir: &Path) -> io::Result<()> {
+fn run_part(part: DemoPart, dir: &Path) -> io::Result<()> {
     match part {
-        DemoPart::Host => play_host(dir, part_command(DemoPart::Server, dir)),
+        DemoPart::Host => run_host(dir, part_command(DemoPart::Server, dir)),
         DemoPart::LeashedHost => {
             let server = part_command(DemoPart::Server, dir);
             let mut leashed = Command::new("/proc/self/exe");
@@ -268,35 +271,35 @@ fn play(part: DemoPart, dir: &Path) -> io::Result<()> {
                 .args(["run", "--grace", "500ms", "--name", "sample", "--"])
                 .arg(server.get_program())
                 .args(server.get_args());
-            play_host(dir, leashed)
+            run_host(dir, leashed)
         }
         DemoPart::Server => {
-            let census = appear(dir, "server")?;
+            let census = report_start(dir, "server")?;
             let _below = [DemoPart::Child, DemoPart::Helper, DemoPart::Detacher]
                 .map(|part| part_command(part, dir).stdin(Stdio::null()).spawn());
             stay(dir, census)
         }
-        DemoPart::Child => stay(dir, appear(dir, "child")?),
+        DemoPart::Child => stay(dir, report_start(dir, "child")?),
         DemoPart::Helper => {
             rustix::process::setsid()?;
-            stay(dir, appear(dir, "helper")?)
+            stay(dir, report_start(dir, "helper")?)
         }
         DemoPart::Detacher => part_command(DemoPart::Daemon, dir).spawn().map(drop),
         DemoPart::Daemon => {
             rustix::process::setsid()?;
-            stay(dir, appear(dir, "daemon")?)
+            stay(dir, report_start(dir, "daemon")?)
         }
     }
 }
 
 /// A host holds its server's pipes and waits.
-fn play_host(dir: &Path, mut server: Command) -> io::Result<()> {
+fn run_host(dir: &Path, mut server: Command) -> io::Result<()> {
     let server = server.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
     stay(dir, server)
 }
 
 /// Opens the FIFO and reports name and PID.
-fn appear(dir: &Path, name: &str) -> io::Result<File> {
+fn report_start(dir: &Path, name: &str) -> io::Result<File> {
     let mut census = File::options().write(true).open(dir.join(CENSUS))?;
     census.write_all(format!("{name} {}\n", rustix::process::getpid().as_raw_pid()).as_bytes())?;
     Ok(census)
@@ -305,6 +308,6 @@ fn appear(dir: &Path, name: &str) -> io::Result<File> {
 /// Holds a value until the demonstration is over.
 fn stay<T>(dir: &Path, _held: T) -> io::Result<()> {
     let lifeline = read_end(&dir.join(LIFELINE))?;
-    while !hung_up(&lifeline, Moment::now() + APPEAR) {}
+    while !hung_up(&lifeline, Moment::now() + START_TIME) {}
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `leash doctor`: tries every containment with a real tree, and checks the other requirements of leash.
 
-use leash_model::containment::{Containment, Wish};
+use leash_model::containment::{Containment, ContainmentWish};
 use leash_model::start_failure::StartFailure;
 use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
@@ -17,7 +17,7 @@ use leash_model::error::with_causes;
 
 /// The result of one check.
 #[derive(Debug, Serialize)]
-struct Finding {
+struct DoctorFinding {
     what: String,
     fine: bool,
     text: String,
@@ -42,15 +42,15 @@ pub(crate) fn doctor(args: &Doctor) -> u8 {
 
 /// Starts and ends a real tree in a containment. The server is leash itself, which prints its version.
 fn attempt(containment: Containment, places: &Places) -> Result<(), String> {
-    start(Wish { exactly: Some(containment), at_least: None }, places).map(drop)
+    start(ContainmentWish { exactly: Some(containment), at_least: None }, places).map(drop)
 }
 
 /// The containment that `leash run` would use.
 fn chosen(places: &Places) -> Result<Containment, String> {
-    start(Wish::default(), places)
+    start(ContainmentWish::default(), places)
 }
 
-fn start(wish: Wish, places: &Places) -> Result<Containment, String> {
+fn start(wish: ContainmentWish, places: &Places) -> Result<Containment, String> {
     let spec =
         Spec::new(["/proc/self/exe", "--version"]).named("doctor").contain(wish).grace(std::time::Duration::ZERO);
     let tree = Tree::start(spec, places).map_err(|failure| reason(&failure, wish))?;
@@ -60,7 +60,7 @@ fn start(wish: Wish, places: &Places) -> Result<Containment, String> {
 }
 
 /// The refusal of the requested containment, or the whole error.
-fn reason(failure: &StartFailure, wish: Wish) -> String {
+fn reason(failure: &StartFailure, wish: ContainmentWish) -> String {
     if let StartFailure::Contain { refused } = failure
         && let Some(refusal) = refused.iter().find(|refusal| Some(refusal.containment) == wish.exactly)
     {
@@ -70,9 +70,9 @@ fn reason(failure: &StartFailure, wish: Wish) -> String {
 }
 
 /// The other requirements.
-fn ground(places: &Places) -> Vec<Finding> {
+fn ground(places: &Places) -> Vec<DoctorFinding> {
     let system = rustix::system::uname();
-    let finding = |what: &str, result: Result<String, String>| Finding {
+    let finding = |what: &str, result: Result<String, String>| DoctorFinding {
         what: what.to_owned(),
         fine: result.is_ok(),
         text: result.unwrap_or_else(|problem| problem),
@@ -97,7 +97,7 @@ fn ground(places: &Places) -> Vec<Finding> {
 
 fn as_text(
     trials: &[(Containment, Result<(), String>)],
-    ground: &[Finding],
+    ground: &[DoctorFinding],
     chosen: &Result<Containment, String>,
 ) -> String {
     let rows: Vec<Vec<String>> = trials
@@ -128,7 +128,7 @@ fn as_text(
 
 fn as_json(
     trials: &[(Containment, Result<(), String>)],
-    ground: &[Finding],
+    ground: &[DoctorFinding],
     chosen: &Result<Containment, String>,
     sound: bool,
 ) -> String {

@@ -4,12 +4,12 @@ use leash_model::alive::AliveSession;
 use leash_model::receipt::Receipt;
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
-use leash_tree::session::{self, Ended, Ending, Target, Unfinished, alive};
+use leash_tree::session::{self, EndReport, Ending, Target, Unfinished, alive};
 use serde_json::{Value, json};
 
 use super::choose::{self, Word};
 use super::control::Daemon;
-use super::hook::{self, Told};
+use super::hook::{self, HookMeaning};
 use super::{attach, ledger};
 use crate::args::{End, SessionName, Unresolved};
 use crate::output::message;
@@ -71,9 +71,9 @@ struct Request<'a> {
 impl Request<'_> {
     /// Ends the sessions that the daemon holds and those of the ledger at the same time, and then the members that are
     /// still there.
-    fn end(&self, targets: &[Target], held: &[&str]) -> std::io::Result<Ended> {
+    fn end(&self, targets: &[Target], held: &[&str]) -> std::io::Result<EndReport> {
         if targets.is_empty() {
-            return Ok(Ended::default());
+            return Ok(EndReport::default());
         }
         let mut ending =
             Ending::new(self.places, self.proc, targets.to_vec(), self.force, leash_upstream::sweep::at_once);
@@ -126,9 +126,9 @@ fn wish(args: &End, printer: Printer) -> Result<Wish<'_>, u8> {
         return Ok(Wish::Labels(&args.matching));
     }
     if args.hook {
-        return match hook::told() {
-            Ok(Told::Over(session)) => Ok(Wish::Hook(session)),
-            Ok(Told::GoesOn(reason)) => Ok(Wish::GoesOn(reason)),
+        return match hook::read_stdin() {
+            Ok(HookMeaning::Over(session)) => Ok(Wish::Hook(session)),
+            Ok(HookMeaning::GoesOn(reason)) => Ok(Wish::GoesOn(reason)),
             Err(text) => {
                 printer.error_text(
                     text,
@@ -216,7 +216,7 @@ fn by_session(targets: &[Target], receipts: &[Receipt]) -> Vec<SessionEnd> {
     sessions
 }
 
-fn show(printer: Printer, sessions: &[SessionEnd], ended: &Ended) {
+fn show(printer: Printer, sessions: &[SessionEnd], ended: &EndReport) {
     for SessionEnd { whole, session, members } in sessions {
         match whole {
             Some(whole) => {
@@ -233,7 +233,7 @@ fn show(printer: Printer, sessions: &[SessionEnd], ended: &Ended) {
     }
 }
 
-fn as_json(sessions: &[SessionEnd], ended: &Ended) -> Value {
+fn as_json(sessions: &[SessionEnd], ended: &EndReport) -> Value {
     let receipts = sessions.iter().filter_map(|ended| Some((ended.whole.as_ref()?, &ended.members)));
     let receipts: Vec<Value> = receipts
         .map(|(whole, members)| {

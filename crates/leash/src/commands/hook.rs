@@ -12,7 +12,7 @@ const GOES_ON: [&str; 2] = ["clear", "resume"];
 
 /// The fields that leash needs; all others belong to the host.
 #[derive(Deserialize)]
-struct Input {
+struct HookInput {
     #[serde(alias = "sessionId")]
     session_id: String,
     #[serde(default)]
@@ -21,7 +21,7 @@ struct Input {
 
 /// The meaning of a hook's input.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum HookMeaning {
     /// This session has ended.
     Over(String),
     /// The host continues, for this reason.
@@ -29,25 +29,25 @@ pub(super) enum Told {
 }
 
 /// Reads stdin. The error describes the problem with the input.
-pub(super) fn told() -> Result<Told, String> {
+pub(super) fn read_stdin() -> Result<HookMeaning, String> {
     if io::stdin().is_terminal() {
         return Err("--hook reads what a host's hook gets on stdin, and stdin is a terminal".to_owned());
     }
     read(io::stdin().lock())
 }
 
-fn read(input: impl Read) -> Result<Told, String> {
+fn read(input: impl Read) -> Result<HookMeaning, String> {
     // Read one value, not all of stdin: a host may leave the pipe open.
-    let mut values = serde_json::Deserializer::from_reader(input.take(LONGEST)).into_iter::<Input>();
-    let Input { session_id, reason } = match values.next() {
+    let mut values = serde_json::Deserializer::from_reader(input.take(LONGEST)).into_iter::<HookInput>();
+    let HookInput { session_id, reason } = match values.next() {
         Some(Ok(input)) => input,
         Some(Err(error)) => return Err(format!("stdin is not the input of a hook: {error}")),
         None => return Err("stdin is not the input of a hook: it is empty".to_owned()),
     };
     leash_model::id::check_session(&session_id).map_err(|why| format!("the hook's session_id is not an id: {why}"))?;
     match reason.filter(|reason| GOES_ON.contains(&reason.as_str())) {
-        Some(reason) => Ok(Told::GoesOn(reason)),
-        None => Ok(Told::Over(session_id)),
+        Some(reason) => Ok(HookMeaning::GoesOn(reason)),
+        None => Ok(HookMeaning::Over(session_id)),
     }
 }
 
@@ -55,17 +55,17 @@ fn read(input: impl Read) -> Result<Told, String> {
 mod tests {
     use super::*;
 
-    fn check(text: &str, told: Result<Told, &str>) {
-        match (read(text.as_bytes()), told) {
-            (Ok(read), Ok(told)) => assert_eq!(read, told, "{text}"),
+    fn check(text: &str, expected: Result<HookMeaning, &str>) {
+        match (read(text.as_bytes()), expected) {
+            (Ok(read), Ok(expected)) => assert_eq!(read, expected, "{text}"),
             (Err(error), Err(why)) => assert!(error.contains(why), "{text}: {error}"),
-            (read, told) => panic!("{text}: {read:?}, not {told:?}"),
+            (read, expected) => panic!("{text}: {read:?}, not {expected:?}"),
         }
     }
 
     #[test]
     fn the_session_id_is_read() {
-        let over = |id: &str| Ok(Told::Over(id.to_owned()));
+        let over = |id: &str| Ok(HookMeaning::Over(id.to_owned()));
         check(r#"{"session_id":"a-1"}"#, over("a-1"));
         check(r#"{"sessionId":"a-1","cwd":"/x"}"#, over("a-1"));
         for reason in ["logout", "prompt_input_exit", "bypass_permissions_disabled", "other", "something new"] {
@@ -80,7 +80,7 @@ mod tests {
     fn a_host_that_continues_keeps_its_servers() {
         for reason in GOES_ON {
             let text = format!(r#"{{"session_id":"a-1","reason":"{reason}"}}"#);
-            check(&text, Ok(Told::GoesOn(reason.to_owned())));
+            check(&text, Ok(HookMeaning::GoesOn(reason.to_owned())));
         }
     }
 
@@ -104,6 +104,6 @@ mod tests {
                 self.0.read(buffer)
             }
         }
-        assert_eq!(read(Endless(br#"{"session_id":"a-1"}"#)), Ok(Told::Over("a-1".to_owned())));
+        assert_eq!(read(Endless(br#"{"session_id":"a-1"}"#)), Ok(HookMeaning::Over("a-1".to_owned())));
     }
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 use leash_model::clock::Moment;
 use leash_model::identity::Identity;
 use leash_model::receipt::Receipt;
-use leash_orphans::act::{self, ReapOutcome, ReapTerms, Spared, watch};
-use leash_orphans::scan::belongings::{self, Belongings};
-use leash_orphans::{Evidence, Finding, Policy, Verdict};
+use leash_orphans::act::{self, ReapOutcome, ReapSettings, Spared, watch};
+use leash_orphans::scan::resources::{self, TreeResources};
+use leash_orphans::{Evidence, Finding, JudgePolicy, Verdict};
 use leash_tree::ledger::receipts;
 use leash_tree::platform::poll;
 use serde_json::json;
@@ -26,7 +26,7 @@ pub(crate) fn reap(args: &Reap) -> u8 {
         Ok(survey) => survey,
         Err(code) => return code,
     };
-    let policy = Policy { settle: args.settle, ..Policy::default() };
+    let policy = JudgePolicy { settle: args.settle, ..JudgePolicy::default() };
     if !args.yes {
         let findings = survey.look(&policy);
         plan(printer, args, &survey, &findings);
@@ -37,11 +37,13 @@ pub(crate) fn reap(args: &Reap) -> u8 {
     let findings = survey.look(&policy);
     let (policy, findings) = wait_for_hosts(&mut survey, policy, findings, args);
     for finding in findings.iter().filter(|finding| is_due(finding, args)) {
-        let terms = ReapTerms { verdicts: verdicts(finding, args), grace: args.grace };
-        done.push(end(printer, &mut survey, finding.root, &terms, &policy).map_err(|spared| (finding.clone(), spared)));
+        let settings = ReapSettings { verdicts: verdicts(finding, args), grace: args.grace };
+        done.push(
+            end(printer, &mut survey, finding.root, &settings, &policy).map_err(|spared| (finding.clone(), spared)),
+        );
     }
-    let told = report(printer, args.json, &done);
-    if unknown(printer, args, &findings) { exit_code::NOT_ALL } else { told }
+    let code = report(printer, args.json, &done);
+    if unknown(printer, args, &findings) { exit_code::NOT_ALL } else { code }
 }
 
 /// The verdicts that are enough to end this finding. A likely orphan is ended only if the user has named its PID.
@@ -71,17 +73,22 @@ fn is_due(finding: &Finding, args: &Reap) -> bool {
 }
 
 /// If the ends of a server are closed while its parent lives, waits as long as a host may take to end it properly.
-fn wait_for_hosts(survey: &mut Survey, policy: Policy, findings: Vec<Finding>, args: &Reap) -> (Policy, Vec<Finding>) {
+fn wait_for_hosts(
+    survey: &mut Survey,
+    policy: JudgePolicy,
+    findings: Vec<Finding>,
+    args: &Reap,
+) -> (JudgePolicy, Vec<Finding>) {
     let is_waiting = |fact: &Evidence| matches!(fact, Evidence::NotSettled { .. });
     if !findings.iter().any(|finding| finding.evidence.iter().any(is_waiting)) {
         return (policy, findings);
     }
-    let (mut memory, terms) =
-        (watch::WatchMemory::default(), watch::WatchTerms { settle: args.settle, ..Default::default() });
+    let (mut memory, settings) =
+        (watch::WatchMemory::default(), watch::WatchSettings { settle: args.settle, ..Default::default() });
     let began = Moment::now();
-    memory.note(&findings, &terms, began);
+    memory.note(&findings, &settings, began);
     pause_until(began + args.settle);
-    let policy = memory.policy(&terms, Moment::now());
+    let policy = memory.policy(&settings, Moment::now());
     let findings = survey.look(&policy);
     (policy, findings)
 }
@@ -98,11 +105,11 @@ pub(super) fn end(
     printer: Printer,
     survey: &mut Survey,
     root: Identity,
-    terms: &ReapTerms,
-    policy: &Policy,
+    settings: &ReapSettings,
+    policy: &JudgePolicy,
 ) -> Result<Receipt, Spared> {
     let proc = survey.proc;
-    match act::end(&proc, root, terms, &mut || survey.look(policy)) {
+    match act::end(&proc, root, settings, &mut || survey.look(policy)) {
         ReapOutcome::Ended(receipt) => {
             let path = places::places().receipts;
             keep(printer, &path, &receipt);
@@ -122,10 +129,10 @@ fn keep(printer: Printer, path: &Path, receipt: &Receipt) {
 fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
     unknown(printer, args, findings);
     let listed = |finding: &&Finding| !matches!(finding.verdict, Verdict::Live | Verdict::Unknown);
-    let listed: Vec<(&Finding, Belongings)> =
-        findings.iter().filter(listed).map(|finding| (finding, belongings::of(&survey.proc, &finding.tree))).collect();
+    let listed: Vec<(&Finding, TreeResources)> =
+        findings.iter().filter(listed).map(|finding| (finding, resources::of(&survey.proc, &finding.tree))).collect();
     if args.json {
-        let one = |(finding, had): &(&Finding, Belongings)| json!({ "finding": finding, "belongings": had, "would_end": is_due(finding, args) });
+        let one = |(finding, resources): &(&Finding, TreeResources)| json!({ "finding": finding, "belongings": resources, "would_end": is_due(finding, args) });
         let plan = json!({ "version": 1, "plan": listed.iter().map(one).collect::<Vec<_>>() });
         printer.exact(format!("{plan:#}\n"));
         return;
@@ -134,25 +141,25 @@ fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
         printer.data("no orphans\n");
         return;
     }
-    let row = |(finding, had): &(&Finding, Belongings)| {
+    let row = |(finding, resources): &(&Finding, TreeResources)| {
         vec![
             finding.root.pid.to_string(),
             finding.server.clone().unwrap_or_else(|| "-".to_owned()),
             finding.client.clone().unwrap_or_else(|| "-".to_owned()),
             finding.tree.len().to_string(),
-            bytes(had.memory),
-            bytes(had.swap),
+            bytes(resources.memory),
+            bytes(resources.swap),
             span(u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX)),
             finding.verdict.word().to_owned(),
         ]
     };
     let rows: Vec<Vec<String>> = listed.iter().map(row).collect();
     printer.data(table(&["PID", "SERVER", "CLIENT", "PROCS", "MEMORY", "SWAP", "AGE", "VERDICT"], &rows));
-    for (finding, had) in &listed {
-        printer.data(details(finding, had));
+    for (finding, resources) in &listed {
+        printer.data(details(finding, resources));
     }
-    let due: Vec<&(&Finding, Belongings)> = listed.iter().filter(|(finding, _)| is_due(finding, args)).collect();
-    let memory: u64 = due.iter().map(|(_, had)| had.memory + had.swap).sum();
+    let due: Vec<&(&Finding, TreeResources)> = listed.iter().filter(|(finding, _)| is_due(finding, args)).collect();
+    let memory: u64 = due.iter().map(|(_, resources)| resources.memory + resources.swap).sum();
     printer.data(format!(
         "{} would be ended, {} would come back; `leash reap --yes` does it\n",
         due.len(),
@@ -160,13 +167,15 @@ fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
     ));
 }
 
-fn details(finding: &Finding, had: &Belongings) -> String {
+fn details(finding: &Finding, resources: &TreeResources) -> String {
     let mut lines = vec![format!("{}:", evidence::subject(finding))];
     lines.extend(
-        std::iter::once(&finding.is).chain(&finding.evidence).map(|fact| format!("  {}", evidence::sentence(fact))),
+        std::iter::once(&finding.identified_by)
+            .chain(&finding.evidence)
+            .map(|fact| format!("  {}", evidence::sentence(fact))),
     );
-    lines.extend(had.ports.iter().map(|port| format!("  it listens on port {port}")));
-    lines.extend(had.locks.iter().map(|lock| format!("  it keeps {lock} locked")));
+    lines.extend(resources.ports.iter().map(|port| format!("  it listens on port {port}")));
+    lines.extend(resources.locks.iter().map(|lock| format!("  it keeps {lock} locked")));
     let mut text = String::new();
     lines.iter().for_each(|line| add(&mut text, format_args!("{line}")));
     text

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use leash_orphans::adopt::backups::{Backup, BackupError, BackupStore};
 use leash_orphans::adopt::release::{self, ReleaseOutcome, Undo};
-use leash_orphans::adopt::shelf::{Layer, Shelf, ShelfError};
 use leash_orphans::adopt::{AdoptError, diff};
 use leash_orphans::clients::places::read;
 use leash_orphans::clients::{Client, ConfigFile};
 use serde_json::{Value, json};
 
-use super::adopt::{Decision, chosen, decide, shelf_dir};
+use super::adopt::{Decision, backup_dir, chosen, decide};
 use crate::args::Release;
 use crate::exit_code;
 use crate::output::message::counted;
@@ -28,20 +28,20 @@ pub(crate) fn release(args: &Release) -> u8 {
     }
 }
 
-fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, ShelfError> {
-    let shelf = Shelf::open(&shelf_dir())?;
+fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, BackupError> {
+    let store = BackupStore::open(&backup_dir())?;
     let wanted = |name: &str| args.servers.is_empty() || args.servers.iter().any(|server| server == name);
-    let layers = shelf.layers()?.into_iter().filter(|layer| chosen.contains(&layer.what.client.as_str()));
-    let mut files: Vec<FileUndo> = groups(layers).into_iter().map(|layers| prepare(layers, &wanted)).collect();
+    let backups = store.list()?.into_iter().filter(|backup| chosen.contains(&backup.record.client.as_str()));
+    let mut files: Vec<FileUndo> = groups(backups).into_iter().map(|backups| prepare(backups, &wanted)).collect();
     if !args.json {
-        files.iter().for_each(|file| show(file, &shelf, printer));
+        files.iter().for_each(|file| show(file, &store, printer));
     }
     let decision = if files.is_empty() { Decision::No } else { decide(args.yes, args.diff || args.json, printer) };
     if decision == Decision::Yes {
-        files.iter_mut().for_each(|file| write(file, &shelf));
+        files.iter_mut().for_each(|file| write(file, &store));
     }
     if args.json {
-        let files: Vec<Value> = files.iter().map(|file| as_json(file, &shelf)).collect();
+        let files: Vec<Value> = files.iter().map(|file| as_json(file, &store)).collect();
         printer.exact(format!("{:#}\n", json!({ "version": 1, "files": files })));
     } else {
         conclude(&files, decision, printer);
@@ -57,7 +57,7 @@ struct FileUndo {
     path: PathBuf,
     client: &'static str,
     /// The newest first.
-    layers: Vec<Layer>,
+    backups: Vec<Backup>,
     /// `None` if the file no longer exists.
     undo: Option<(ConfigFile, Undo)>,
     written: bool,
@@ -66,8 +66,8 @@ struct FileUndo {
 
 impl FileUndo {
     fn outcomes(&self) -> impl Iterator<Item = (&str, &ReleaseOutcome)> {
-        let layers = self.undo.iter().flat_map(|(_, undo)| &undo.layers);
-        layers.flatten().map(|(adopted, outcome)| (adopted.name(), outcome))
+        let outcomes = self.undo.iter().flat_map(|(_, undo)| &undo.outcomes);
+        outcomes.flatten().map(|(adopted, outcome)| (adopted.name(), outcome))
     }
 
     fn count(&self, is: impl Fn(&ReleaseOutcome) -> bool) -> usize {
@@ -81,29 +81,29 @@ impl FileUndo {
 }
 
 /// The layers of each file, the newest first.
-fn groups(layers: impl Iterator<Item = Layer>) -> Vec<Vec<Layer>> {
-    let mut groups: Vec<Vec<Layer>> = Vec::new();
-    for layer in layers {
-        match groups.iter_mut().find(|group| group[0].what.path == layer.what.path) {
-            Some(group) => group.insert(0, layer),
-            None => groups.push(vec![layer]),
+fn groups(backups: impl Iterator<Item = Backup>) -> Vec<Vec<Backup>> {
+    let mut groups: Vec<Vec<Backup>> = Vec::new();
+    for backup in backups {
+        match groups.iter_mut().find(|group| group[0].record.path == backup.record.path) {
+            Some(group) => group.insert(0, backup),
+            None => groups.push(vec![backup]),
         }
     }
     groups
 }
 
-fn prepare(layers: Vec<Layer>, wanted: &dyn Fn(&str) -> bool) -> FileUndo {
-    let what = &layers[0].what;
-    let (path, client) = (what.path.clone(), Client::find(&what.client));
+fn prepare(backups: Vec<Backup>, wanted: &dyn Fn(&str) -> bool) -> FileUndo {
+    let record = &backups[0].record;
+    let (path, client) = (record.path.clone(), Client::find(&record.client));
     let mut file = FileUndo {
         path,
         client: client.map_or("", |client| client.id),
-        layers,
+        backups,
         undo: None,
         written: false,
         error: None,
     };
-    let place = client.and_then(|client| Some((client, client.places.get(file.layers[0].what.place)?)));
+    let place = client.and_then(|client| Some((client, client.places.get(file.backups[0].record.place)?)));
     let Some((client, place)) = place else {
         file.error = Some(("it was adopted by another version of leash".to_owned(), "use that version to release it"));
         return file;
@@ -111,7 +111,7 @@ fn prepare(layers: Vec<Layer>, wanted: &dyn Fn(&str) -> bool) -> FileUndo {
     match read(&file.path) {
         Ok(Some(text)) => {
             let config = ConfigFile { client, place, path: file.path.clone(), text };
-            let undo = release::undo(&config, &file.layers, wanted);
+            let undo = release::undo(&config, &file.backups, wanted);
             file.undo = Some((config, undo));
         }
         Ok(None) => {}
@@ -120,11 +120,11 @@ fn prepare(layers: Vec<Layer>, wanted: &dyn Fn(&str) -> bool) -> FileUndo {
     file
 }
 
-fn kept_at(file: &FileUndo, shelf: &Shelf) -> String {
-    file.layers.last().map(|oldest| shelf.place_of(oldest).display().to_string()).unwrap_or_default()
+fn kept_at(file: &FileUndo, store: &BackupStore) -> String {
+    file.backups.last().map(|oldest| store.place_of(oldest).display().to_string()).unwrap_or_default()
 }
 
-fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
+fn show(file: &FileUndo, store: &BackupStore, printer: Printer) {
     printer.patch(&file.diff());
     let path = file.path.display();
     if file.undo.is_none() && file.error.is_none() {
@@ -137,7 +137,7 @@ fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
         match outcome {
             ReleaseOutcome::Refused(why) => printer.error_text(
                 format!("{path}: `{name}`: {why}"),
-                Some(&format!("edit it by hand; the old text is in {}", kept_at(file, shelf))),
+                Some(&format!("edit it by hand; the old text is in {}", kept_at(file, store))),
             ),
             ReleaseOutcome::NotThere => printer.note(format!("{path}: `{name}` is not on the leash any more")),
             ReleaseOutcome::Released | ReleaseOutcome::Kept => {}
@@ -145,18 +145,18 @@ fn show(file: &FileUndo, shelf: &Shelf, printer: Printer) {
     }
 }
 
-fn write(file: &mut FileUndo, shelf: &Shelf) {
+fn write(file: &mut FileUndo, store: &BackupStore) {
     let Some((config, undo)) = &file.undo else {
         // The file is deleted, so forget the changes; but not if the file is only unreachable now.
         if file.error.is_none() && !exists(&file.path) {
-            let forgotten = file.layers.iter().try_for_each(|layer| shelf.forget(layer));
+            let forgotten = file.backups.iter().try_for_each(|backup| store.forget(backup));
             file.error = forgotten.err().map(|error| unnoted(&error));
         }
         return;
     };
-    match release::carry_out(shelf, config, &file.layers, undo) {
+    match release::carry_out(store, config, &file.backups, undo) {
         Ok(()) => file.written = true,
-        Err(AdoptError::Shelf(error)) => {
+        Err(AdoptError::Backup(error)) => {
             // The file was written before its record, so it counts as written.
             file.written = true;
             file.error = Some(unnoted(&error));
@@ -165,7 +165,7 @@ fn write(file: &mut FileUndo, shelf: &Shelf) {
     }
 }
 
-fn unnoted(error: &ShelfError) -> (String, &'static str) {
+fn unnoted(error: &BackupError) -> (String, &'static str) {
     (format!("it is done, but leash can't record it: {}", with_causes(error)), "run `leash release` again later")
 }
 
@@ -173,7 +173,7 @@ fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-fn as_json(file: &FileUndo, shelf: &Shelf) -> Value {
+fn as_json(file: &FileUndo, store: &BackupStore) -> Value {
     let servers: Vec<Value> = file
         .outcomes()
         .map(|(name, outcome)| {
@@ -191,7 +191,7 @@ fn as_json(file: &FileUndo, shelf: &Shelf) -> Value {
         "path": file.path,
         "servers": servers,
         "diff": file.diff(),
-        "kept": kept_at(file, shelf),
+        "kept": kept_at(file, store),
         "written": file.written,
         "error": file.error.as_ref().map(|(why, _)| why),
         "hint": file.error.as_ref().map(|(_, hint)| hint),

@@ -2,16 +2,16 @@
 
 use std::env;
 
-use leash_model::containment::Wish;
+use leash_model::containment::ContainmentWish;
 use leash_model::limits;
-use leash_model::owner::Wish as OwnerWish;
+use leash_model::owner::OwnerWish;
 use leash_model::receipt::Receipt;
 use leash_model::start_failure::CommandOrigin;
 use leash_tree::contain::caps::Caps;
 use leash_tree::tree::Spec;
 use leash_tree::tree::supervisor::{self, FirstLook};
 
-use crate::args::{Owner, Pair, Run, SessionName};
+use crate::args::{OwnerArg, Pair, Run, SessionName};
 use crate::output::message;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
@@ -34,16 +34,16 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
 }
 
 /// A problem with the command line, and the hint.
-pub(super) struct Refused {
+pub(super) struct UsageProblem {
     text: String,
     hint: String,
 }
 
-pub(super) fn refuse(text: impl Into<String>, hint: impl Into<String>) -> Refused {
-    Refused { text: text.into(), hint: hint.into() }
+pub(super) fn refuse(text: impl Into<String>, hint: impl Into<String>) -> UsageProblem {
+    UsageProblem { text: text.into(), hint: hint.into() }
 }
 
-impl Refused {
+impl UsageProblem {
     /// Prints the problem. Returns the exit code.
     pub(super) fn report(&self, printer: Printer) -> u8 {
         printer.error_text(&self.text, Some(&self.hint));
@@ -53,11 +53,11 @@ impl Refused {
 
 /// Checks the options that `run` and `connect` have in common. Returns the owners and the session to join.
 pub(super) fn terms(
-    (owners, labels): (&[Owner], &[Pair]),
+    (owners, labels): (&[OwnerArg], &[Pair]),
     session: Option<&SessionName>,
     session_env: Option<&str>,
     printer: Printer,
-) -> Result<(Vec<OwnerWish>, Option<String>), Refused> {
+) -> Result<(Vec<OwnerWish>, Option<String>), UsageProblem> {
     if labels.len() > limits::LABELS {
         let text = format!("{} labels are too many, {} are allowed", labels.len(), limits::LABELS);
         return Err(refuse(text, "labels are for listings; put data elsewhere"));
@@ -82,11 +82,11 @@ fn session_of(variable: &str, printer: Printer) -> Option<String> {
 }
 
 /// Converts the owners from the command line.
-fn wishes(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
+fn wishes(typed: &[OwnerArg]) -> Result<Vec<OwnerWish>, &'static str> {
     if typed.is_empty() {
         return Ok(OwnerWish::DEFAULT.to_vec());
     }
-    if typed.contains(&Owner::None) {
+    if typed.contains(&OwnerArg::None) {
         return if typed.len() == 1 {
             Ok(Vec::new())
         } else {
@@ -96,11 +96,11 @@ fn wishes(typed: &[Owner]) -> Result<Vec<OwnerWish>, &'static str> {
     let mut wishes: Vec<OwnerWish> = typed
         .iter()
         .filter_map(|owner| match owner {
-            Owner::Parent => Some(OwnerWish::Parent),
-            Owner::Ancestor => Some(OwnerWish::Ancestor),
-            Owner::Tty => Some(OwnerWish::Terminal),
-            Owner::Pid(pid) => Some(OwnerWish::Pid(*pid)),
-            Owner::Stdin | Owner::None => None,
+            OwnerArg::Parent => Some(OwnerWish::Parent),
+            OwnerArg::Ancestor => Some(OwnerWish::Ancestor),
+            OwnerArg::Tty => Some(OwnerWish::Terminal),
+            OwnerArg::Pid(pid) => Some(OwnerWish::Pid(*pid)),
+            OwnerArg::Stdin | OwnerArg::None => None,
         })
         .collect();
     wishes.push(OwnerWish::Stdin);
@@ -112,7 +112,7 @@ fn spec(args: Run, owners: Vec<OwnerWish>, session: Option<String>) -> Spec {
         .grace(args.grace)
         .max_age(args.max_age)
         .owners(owners)
-        .contain(Wish { exactly: args.contain, at_least: args.require })
+        .contain(ContainmentWish { exactly: args.contain, at_least: args.require })
         .caps(Caps { memory: args.memory, pids: args.pids });
     if let Some(session) = session {
         spec = spec.session(session);

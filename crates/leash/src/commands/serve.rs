@@ -4,14 +4,15 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use leash_gateway::config::{
-    self, CommandLine, Here, KeepAlive, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target,
+    self, ConfigMistake, ConfigMistakes, KeepAlive, LocalUsers, OwnerPolicy, ReadContext, Secret, ServerCommand,
+    ServerTarget, SessionPolicy, Settings,
 };
-use leash_gateway::{ControlError, ControlListen, ControlSocket, ServeError, Serving, Source, Starter};
+use leash_gateway::{ConfigSource, ControlError, ControlListen, ControlSocket, GatewayInputs, ServeError, Starter};
 use leash_tree::tree::supervisor::FirstLook;
-use leash_upstream::address::{self, Transport};
+use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::notice::Notice;
 
-use crate::args::{Control, LivesFor, Serve, Single, Speaks, Users};
+use crate::args::{ControlArgs, HttpTransportArg, LocalUsersArg, Serve, SessionOwnerArg, SingleServer};
 use crate::output::message;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
@@ -22,8 +23,8 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
     let read = settings(&args).and_then(|(settings, file)| Ok((settings, file, control(&args.control, first)?)));
     let (settings, file, control) = match read {
         Ok(read) => read,
-        Err(Refused::Mistakes(mistakes)) => return report(printer, &mistakes),
-        Err(Refused::Text(text, hint)) => {
+        Err(ServeRefusal::Mistakes(mistakes)) => return report(printer, &mistakes),
+        Err(ServeRefusal::Text(text, hint)) => {
             printer.error_text(text, Some(&hint));
             return exit_code::USAGE;
         }
@@ -38,8 +39,8 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         // the process already leads a group, so it is separate.
         let _ = rustix::process::setsid();
     }
-    let source = file.map(|file| Source { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
-    let serving = Serving {
+    let source = file.map(|file| ConfigSource { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
+    let serving = GatewayInputs {
         settings,
         places: places::places(),
         source,
@@ -62,19 +63,19 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
 }
 
 /// The reason why nothing is served.
-enum Refused {
-    Mistakes(Mistakes),
+enum ServeRefusal {
+    Mistakes(ConfigMistakes),
     Text(String, String),
 }
 
-impl From<Mistakes> for Refused {
-    fn from(mistakes: Mistakes) -> Refused {
-        Refused::Mistakes(mistakes)
+impl From<ConfigMistakes> for ServeRefusal {
+    fn from(mistakes: ConfigMistakes) -> ServeRefusal {
+        ServeRefusal::Mistakes(mistakes)
     }
 }
 
 /// The settings, and the file from which they were read.
-fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
+fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), ServeRefusal> {
     let (mut settings, file) = match &args.single.name {
         Some(name) => (single(name, &args.single)?, None),
         // An on-demand daemon ignores a file that happens to be in the directory.
@@ -89,7 +90,7 @@ fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
 }
 
 /// Options override the file.
-fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
+fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), ServeRefusal> {
     if let Some(listen) = args.listen {
         settings.listen = listen;
     } else if args.control.on_demand && settings.listen == Settings::default().listen {
@@ -100,21 +101,21 @@ fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
         settings.token = Some(token(variable, "--token-env")?);
     }
     settings.local_users = match args.local_users {
-        Some(Users::Own) => LocalUsers::Own,
-        Some(Users::Any) => LocalUsers::Any,
+        Some(LocalUsersArg::Own) => LocalUsers::Own,
+        Some(LocalUsersArg::Any) => LocalUsers::Any,
         None => settings.local_users,
     };
     let variables = [&args.token_env, &args.control.control_token_env];
     settings.token_variables.extend(variables.into_iter().flatten().cloned());
     if settings.is_exposed() {
         let text = format!("`{}` can be reached by others, and no token is set", settings.listen);
-        return Err(Refused::Text(text, "set leash.token or --token-env, or listen on 127.0.0.1".to_owned()));
+        return Err(ServeRefusal::Text(text, "set leash.token or --token-env, or listen on 127.0.0.1".to_owned()));
     }
     Ok(())
 }
 
 /// The settings of the control API.
-fn control(args: &Control, first: FirstLook) -> Result<leash_gateway::Control, Refused> {
+fn control(args: &ControlArgs, first: FirstLook) -> Result<leash_gateway::ControlSettings, ServeRefusal> {
     let socket = match &args.socket {
         Some(path) => ControlSocket::At(std::path::absolute(path).unwrap_or_else(|_| path.clone())),
         None if args.no_control => ControlSocket::None,
@@ -124,25 +125,25 @@ fn control(args: &Control, first: FirstLook) -> Result<leash_gateway::Control, R
         let Some(variable) = &args.control_token_env else {
             let text = format!("the control API on `{address}` needs a token");
             let hint = "every client there can start programs: --control-token-env VARIABLE names the token's variable";
-            return Err(Refused::Text(text, hint.to_owned()));
+            return Err(ServeRefusal::Text(text, hint.to_owned()));
         };
         Ok(ControlListen { address, token: token(variable, "--control-token-env")? })
     });
     let starter = |first| args.starter.map_or_else(|| Starter::parent(first), Starter::process);
     let on_demand = args.on_demand.then(|| starter(first));
-    Ok(leash_gateway::Control { socket, listen: listen.transpose()?, on_demand })
+    Ok(leash_gateway::ControlSettings { socket, listen: listen.transpose()?, on_demand })
 }
 
 /// The token in a variable.
-fn token(variable: &str, option: &str) -> Result<Secret, Refused> {
+fn token(variable: &str, option: &str) -> Result<Secret, ServeRefusal> {
     let token = env::var(variable).ok().map(|token| token.trim().to_owned()).filter(|token| !token.is_empty());
     token.map(Secret::new).ok_or_else(|| {
         let text = format!("the variable `{variable}` of {option} is not set");
-        Refused::Text(text, format!("export {variable}=$(openssl rand -hex 32)"))
+        ServeRefusal::Text(text, format!("export {variable}=$(openssl rand -hex 32)"))
     })
 }
 
-fn find_file(given: Option<&Path>) -> Result<PathBuf, Refused> {
+fn find_file(given: Option<&Path>) -> Result<PathBuf, ServeRefusal> {
     let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     if let Some(file) = given {
         return Ok(absolute(file));
@@ -153,17 +154,17 @@ fn find_file(given: Option<&Path>) -> Result<PathBuf, Refused> {
     found.ok_or_else(|| {
         let text = "there is no configuration: neither ./.mcp.json nor leash/leash.json in the config directory";
         let hint = "name a file with --config, or one server with --name NAME -- COMMAND";
-        Refused::Text(text.to_owned(), hint.to_owned())
+        ServeRefusal::Text(text.to_owned(), hint.to_owned())
     })
 }
 
-fn read(args: &Serve, file: &Path) -> Result<Settings, Refused> {
+fn read(args: &Serve, file: &Path) -> Result<Settings, ServeRefusal> {
     let text = fs::read_to_string(file).map_err(|error| {
         let text = format!("cannot read `{}`: {error}", file.display());
-        Refused::Text(text, "name another file with --config".to_owned())
+        ServeRefusal::Text(text, "name another file with --config".to_owned())
     })?;
     let path = env::var_os("PATH");
-    let here = Here { path: path.as_deref(), overridden: args.listen.is_some() || args.token_env.is_some() };
+    let here = ReadContext { path: path.as_deref(), overridden: args.listen.is_some() || args.token_env.is_some() };
     Ok(config::read_here(&text, &file.display().to_string(), &|name| env::var(name).ok(), here)?)
 }
 
@@ -175,24 +176,26 @@ fn reread(args: &Serve, file: &Path) -> Result<Settings, String> {
         Ok(settings)
     };
     again().map_err(|refused| match refused {
-        Refused::Mistakes(mistakes) => mistakes.to_string(),
-        Refused::Text(text, hint) => format!("{text}\n  hint: {hint}"),
+        ServeRefusal::Mistakes(mistakes) => mistakes.to_string(),
+        ServeRefusal::Text(text, hint) => format!("{text}\n  hint: {hint}"),
     })
 }
 
-fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
+fn single(name: &str, args: &SingleServer) -> Result<Settings, ServeRefusal> {
     let target = match (&args.url, args.command.split_first()) {
-        (Some(url), _) => Target::Url(upstream(url, args)?),
-        (None, Some((command, rest))) => {
-            Target::Command(CommandLine { command: command.clone(), args: rest.to_vec(), ..CommandLine::default() })
-        }
+        (Some(url), _) => ServerTarget::Url(upstream(url, args)?),
+        (None, Some((command, rest))) => ServerTarget::Command(ServerCommand {
+            command: command.clone(),
+            args: rest.to_vec(),
+            ..ServerCommand::default()
+        }),
         (None, None) => {
             let hint = "leash serve --name NAME -- COMMAND, or leash serve --name NAME --url URL";
-            return Err(Refused::Text("--name needs a server".to_owned(), hint.to_owned()));
+            return Err(ServeRefusal::Text("--name needs a server".to_owned(), hint.to_owned()));
         }
     };
-    let defaults = Policy::default();
-    let policy = Policy {
+    let defaults = SessionPolicy::default();
+    let policy = SessionPolicy {
         idle: args.idle.map_or(defaults.idle, |limit| limit.0),
         max_age: args.max_age,
         max_sessions: args.max_sessions,
@@ -202,36 +205,37 @@ fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
         init_timeout: args.init_timeout.unwrap_or(defaults.init_timeout),
         keep_alive: args.keep_alive.map_or(KeepAlive::Auto, KeepAlive::Every),
         revive: args.revive,
-        owner: if args.owner == LivesFor::Traffic { OwnerPolicy::Traffic } else { OwnerPolicy::Auto },
+        owner: if args.owner == SessionOwnerArg::Traffic { OwnerPolicy::Traffic } else { OwnerPolicy::Auto },
         ..defaults
     };
     let mut settings = config::single(name, target, policy)?;
-    Mistakes::none(config::check_commands(&settings, env::var_os("PATH").as_deref()))?;
+    ConfigMistakes::none(config::check_commands(&settings, env::var_os("PATH").as_deref()))?;
     settings.max_sessions = args.max_sessions.unwrap_or(settings.max_sessions);
     settings.max_sessions_per_client = args.max_sessions_per_client;
     Ok(settings)
 }
 
-fn upstream(url: &str, args: &Single) -> Result<address::Upstream, Refused> {
+fn upstream(url: &str, args: &SingleServer) -> Result<address::UpstreamServer, ServeRefusal> {
     let mut headers = Vec::new();
     for header in &args.headers {
         let (name, value) = header.split_once(':').ok_or_else(|| {
-            Refused::Text(format!("`{header}` is not a header"), "write it as --header 'Name: value'".to_owned())
+            ServeRefusal::Text(format!("`{header}` is not a header"), "write it as --header 'Name: value'".to_owned())
         })?;
         headers.push((name.trim().to_owned(), value.trim().to_owned()));
     }
-    let transport = if args.transport == Speaks::Sse { Transport::Sse } else { Transport::Streamable };
+    let transport =
+        if args.transport == HttpTransportArg::Sse { HttpTransport::Sse } else { HttpTransport::Streamable };
     address::upstream(url, &headers, transport).map_err(|error| {
         let hint = error.hint().to_owned();
-        Refused::Text(error.to_string(), hint)
+        ServeRefusal::Text(error.to_string(), hint)
     })
 }
 
 /// Prints every mistake with its place, and the hints.
-fn report(printer: Printer, mistakes: &Mistakes) -> u8 {
+fn report(printer: Printer, mistakes: &ConfigMistakes) -> u8 {
     let count = message::counted(mistakes.all().len(), "mistake");
     printer.error_text(format!("{count} in the configuration; nothing was started"), None);
-    for mistake @ Mistake { hint, .. } in mistakes.all() {
+    for mistake @ ConfigMistake { hint, .. } in mistakes.all() {
         printer.note(mistake);
         if let Some(hint) = hint {
             printer.note(format!("  hint: {hint}"));

@@ -1,5 +1,5 @@
-//! `leash check --part`: the stdio servers that leash provides to a host under test, and the usher that gives a host a
-//! terminal.
+//! `leash check --part`: the stdio servers that leash provides to a host under test, and the process that gives a host
+//! a terminal.
 #![expect(
     clippy::disallowed_methods,
     reason = "a stand-in has a helper as real servers have: only the host shall end it"
@@ -12,14 +12,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use leash_check::host::journal::{Happened, Journal, Part};
+use leash_check::host::journal::{Journal, StandInEvent, StandInRole};
 use leash_check::host::stand_in::serve_stdio;
 use leash_check::http::{VISITOR_TOKEN, visit};
-use leash_check::{StopSignals, sit_down};
+use leash_check::{StopSignals, take_terminal};
 use leash_tree::platform::poll;
 use leash_tree::tree::supervisor::FirstLook;
 
-use crate::args::{Check, StandIn};
+use crate::args::{Check, CheckRole};
 use crate::exit_code;
 use crate::output::printer::Printer;
 
@@ -27,21 +27,21 @@ use crate::output::printer::Printer;
 const LONGEST: Duration = Duration::from_secs(600);
 
 /// Plays one role until its end.
-pub(crate) fn play(part: StandIn, journal: &Path, args: &Check, first: FirstLook) -> u8 {
+pub(crate) fn play(part: CheckRole, journal: &Path, args: &Check, first: FirstLook) -> u8 {
     let played = match part {
-        StandIn::Usher => return usher(journal, &args.command),
-        StandIn::Seated => return seated(&args.command),
-        StandIn::Visitor => return visitor(args, first),
-        StandIn::Polite => serve(Part::Polite, journal),
-        StandIn::Deaf => start_helper(journal).and_then(|()| serve(Part::Deaf, journal)).map(|()| stay()),
-        StandIn::Helper => Journal::at(journal).write(Part::Helper, Happened::Started).map(|()| stay()),
+        CheckRole::TerminalStarter => return terminal_starter(journal, &args.command),
+        CheckRole::TerminalHost => return terminal_host(&args.command),
+        CheckRole::Visitor => return visitor(args, first),
+        CheckRole::Polite => serve(StandInRole::Polite, journal),
+        CheckRole::Deaf => start_helper(journal).and_then(|()| serve(StandInRole::Deaf, journal)).map(|()| stay()),
+        CheckRole::Helper => Journal::at(journal).write(StandInRole::Helper, StandInEvent::Started).map(|()| stay()),
     };
     played.map_or(exit_code::LEASH_FAILED, |()| exit_code::OK)
 }
 
-fn serve(part: Part, journal: &Path) -> io::Result<()> {
+fn serve(part: StandInRole, journal: &Path) -> io::Result<()> {
     let journal = Journal::at(journal);
-    journal.write(part, Happened::Started)?;
+    journal.write(part, StandInEvent::Started)?;
     serve_stdio(part, &journal, io::stdin().lock(), io::stdout().lock())
 }
 
@@ -55,9 +55,9 @@ fn start_helper(journal: &Path) -> io::Result<()> {
 
 /// Starts the host with the terminal and waits for it. The first process of a tree leads a group and so can't create a
 /// session, but its child can.
-fn usher(journal: &Path, host: &[OsString]) -> u8 {
+fn terminal_starter(journal: &Path, host: &[OsString]) -> u8 {
     let mut command = Command::new("/proc/self/exe");
-    command.args(["check", "--part", "seated", "--journal"]).arg(journal).arg("--").args(host);
+    command.args(["check", "--part", "terminal-host", "--journal"]).arg(journal).arg("--").args(host);
     match command.status() {
         Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(exit_code::LEASH_FAILED),
         Err(_) => exit_code::LEASH_FAILED,
@@ -65,9 +65,9 @@ fn usher(journal: &Path, host: &[OsString]) -> u8 {
 }
 
 /// Executes the host in this process.
-fn seated(host: &[OsString]) -> u8 {
+fn terminal_host(host: &[OsString]) -> u8 {
     let Some((program, words)) = host.split_first() else { return exit_code::USAGE };
-    if let Err(error) = sit_down() {
+    if let Err(error) = take_terminal() {
         Printer::new(false).error(&error, None);
         return exit_code::LEASH_FAILED;
     }

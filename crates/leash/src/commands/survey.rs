@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use leash_model::alive::SessionMember;
 use leash_model::receipt::Receipt;
-use leash_orphans::knowledge::Leashed;
-use leash_orphans::scan::{Strangers, scan, scan_again};
-use leash_orphans::{Facts, Finding, Knowledge, Policy, clients, judge};
+use leash_orphans::knowledge::LeashedRun;
+use leash_orphans::scan::{UnrelatedProcesses, scan, scan_again};
+use leash_orphans::{Facts, Finding, JudgePolicy, Knowledge, clients, judge};
 use leash_tree::ledger::receipts;
 use leash_tree::ledger::store::Store;
 use leash_tree::platform::proc::Proc;
@@ -60,29 +60,29 @@ impl Survey {
     }
 
     /// Scans and judges again: processes that were unrelated are not read each time.
-    pub(super) fn look_again(&mut self, policy: &Policy, strangers: &mut Strangers) -> Vec<Finding> {
+    pub(super) fn look_again(&mut self, policy: &JudgePolicy, unrelated: &mut UnrelatedProcesses) -> Vec<Finding> {
         self.read_ledger();
-        judge(&scan_again(&self.proc, &self.knowledge, strangers), &self.knowledge, policy)
+        judge(&scan_again(&self.proc, &self.knowledge, unrelated), &self.knowledge, policy)
     }
 
     /// Scans and judges.
-    pub(super) fn look(&mut self, policy: &Policy) -> Vec<Finding> {
+    pub(super) fn look(&mut self, policy: &JudgePolicy) -> Vec<Finding> {
         self.look_at(policy, &[]).1
     }
 
     /// The same; the processes in `also` are read in any case.
-    pub(super) fn look_at(&mut self, policy: &Policy, also: &[i32]) -> (Facts, Vec<Finding>) {
+    pub(super) fn look_at(&mut self, policy: &JudgePolicy, also: &[i32]) -> (Facts, Vec<Finding>) {
         self.read_ledger();
         self.judge(policy, also)
     }
 
     /// The same, with the trees that the caller has just read from the ledger.
     pub(super) fn look_beside(&mut self, trees: &[SessionMember]) -> (Facts, Vec<Finding>) {
-        self.knowledge.leashed = trees.iter().map(Leashed::of).collect();
-        self.judge(&Policy::default(), &[])
+        self.knowledge.leashed = trees.iter().map(LeashedRun::of).collect();
+        self.judge(&JudgePolicy::default(), &[])
     }
 
-    fn judge(&self, policy: &Policy, also: &[i32]) -> (Facts, Vec<Finding>) {
+    fn judge(&self, policy: &JudgePolicy, also: &[i32]) -> (Facts, Vec<Finding>) {
         let facts = scan(&self.proc, &self.knowledge, also);
         let findings = judge(&facts, &self.knowledge, policy);
         (facts, findings)
@@ -92,7 +92,7 @@ impl Survey {
     fn read_ledger(&mut self) {
         if let Some(store) = &self.store {
             let trees = alive::trees_now(store).unwrap_or_default();
-            self.knowledge.leashed = trees.iter().map(Leashed::of).collect();
+            self.knowledge.leashed = trees.iter().map(LeashedRun::of).collect();
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use leash_model::alive::SessionMember;
 use leash_model::identity::Identity;
-use leash_orphans::scan::belongings::{self, Belongings};
+use leash_orphans::scan::resources::{self, TreeResources};
 use leash_orphans::{Facts, Finding};
 use serde_json::{Value, json};
 
@@ -12,9 +12,9 @@ use crate::output::printer::{bytes, span};
 use crate::output::table::table;
 
 /// One server and its resources.
-struct Server {
+struct UnleashedServer {
     finding: Finding,
-    had: Belongings,
+    resources: TreeResources,
     idle_ms: Option<u64>,
 }
 
@@ -22,7 +22,7 @@ struct Server {
 #[derive(Default)]
 pub(super) struct Unleashed {
     facts: Facts,
-    servers: Vec<Server>,
+    servers: Vec<UnleashedServer>,
 }
 
 /// Scans for them, beside the trees that run under leash.
@@ -32,8 +32,8 @@ pub(super) fn look(mut survey: Survey, trees: &[SessionMember]) -> Unleashed {
     let is_ours =
         |finding: &Finding| facts.uid == 0 || facts.same(&finding.root).is_some_and(|process| process.uid == facts.uid);
     let listed = findings.into_iter().filter(|finding| finding.leashed.is_none() && is_ours(finding));
-    let servers = listed.map(|finding| Server {
-        had: belongings::memory(&survey.proc, &finding.tree),
+    let servers = listed.map(|finding| UnleashedServer {
+        resources: resources::memory(&survey.proc, &finding.tree),
         idle_ms: idle_ms(&finding.tree).map(|idle| idle.min(age_ms(&finding))),
         finding,
     });
@@ -94,12 +94,12 @@ impl Unleashed {
     }
 
     pub(super) fn as_json(&self) -> Value {
-        let one = |server: &Server| json!({ "finding": server.finding, "memory_bytes": server.had.memory, "swap_bytes": server.had.swap, "idle_ms": server.idle_ms });
+        let one = |server: &UnleashedServer| json!({ "finding": server.finding, "memory_bytes": server.resources.memory, "swap_bytes": server.resources.swap, "idle_ms": server.idle_ms });
         self.servers.iter().map(one).collect()
     }
 }
 
-fn row(server: &Server) -> Vec<String> {
+fn row(server: &UnleashedServer) -> Vec<String> {
     let finding = &server.finding;
     let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
     vec![
@@ -107,8 +107,8 @@ fn row(server: &Server) -> Vec<String> {
         or_dash(finding.server.clone()),
         or_dash(finding.client.clone()),
         finding.tree.len().to_string(),
-        bytes(server.had.memory),
-        bytes(server.had.swap),
+        bytes(server.resources.memory),
+        bytes(server.resources.swap),
         span(age_ms(finding)),
         or_dash(server.idle_ms.map(span)),
         finding.verdict.word().to_owned(),

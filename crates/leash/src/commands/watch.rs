@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;
-use leash_orphans::act::ReapTerms;
+use leash_orphans::act::ReapSettings;
 use leash_orphans::act::watch::{self, WatchMemory};
-use leash_orphans::scan::{Strangers, belongings};
+use leash_orphans::scan::{UnrelatedProcesses, resources};
 use leash_orphans::{Evidence, Finding, Verdict};
-use leash_tree::platform::identity::Held;
+use leash_tree::platform::identity::HeldProcess;
 use rustix::event::{PollFd, PollFlags};
 
 use super::survey::Survey;
@@ -41,8 +41,12 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     let mut watcher = Watcher {
         printer,
         memory: WatchMemory::default(),
-        strangers: Strangers::default(),
-        terms: watch::WatchTerms { settle: args.settle, min_age: args.min_age, ..watch::WatchTerms::default() },
+        unrelated: UnrelatedProcesses::default(),
+        settings: watch::WatchSettings {
+            settle: args.settle,
+            min_age: args.min_age,
+            ..watch::WatchSettings::default()
+        },
         nothing_left: true,
         args,
     };
@@ -58,7 +62,7 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     let mut hosts = holders(&findings);
     drop(findings);
     loop {
-        let next = watcher.memory.next_look(&watcher.terms, args.interval, Moment::now());
+        let next = watcher.memory.next_scan(&watcher.settings, args.interval, Moment::now());
         wait(&survey, &hosts, next);
         // Clients' configurations change, so read them again; if that fails, the next scan tries again.
         if let Ok(fresh) = Survey::open(printer, &[]) {
@@ -71,8 +75,8 @@ pub(crate) fn watch(args: &Watch) -> u8 {
 struct Watcher<'a> {
     printer: Printer,
     memory: WatchMemory,
-    strangers: Strangers,
-    terms: watch::WatchTerms,
+    unrelated: UnrelatedProcesses,
+    settings: watch::WatchSettings,
     nothing_left: bool,
     args: &'a Watch,
 }
@@ -81,22 +85,22 @@ impl Watcher<'_> {
     /// Scans once, and ends the servers that are due.
     fn look(&mut self, survey: &mut Survey) -> Vec<Finding> {
         let now = Moment::now();
-        let policy = self.memory.policy(&self.terms, now);
-        let findings = survey.look_again(&policy, &mut self.strangers);
-        let due = self.memory.note(&findings, &self.terms, now);
+        let policy = self.memory.policy(&self.settings, now);
+        let findings = survey.look_again(&policy, &mut self.unrelated);
+        let due = self.memory.note(&findings, &self.settings, now);
         if due.is_empty() {
             return findings;
         }
         let is_due = |finding: &&Finding| finding.leashed.is_none() && due.contains(&finding.root);
-        let weigh = |finding: &Finding| belongings::memory(&survey.proc, &finding.tree).memory;
+        let weigh = |finding: &Finding| resources::memory(&survey.proc, &finding.tree).memory;
         let mut due: Vec<(Finding, u64)> =
             findings.iter().filter(is_due).map(|finding| (finding.clone(), weigh(finding))).collect();
         // Measuring all servers reads many files, so it is done only if a budget is set.
         let in_use = self.args.max_memory.map_or(0, |_| findings.iter().map(weigh).sum());
         watch::order(&mut due, in_use, self.args.max_memory);
-        let terms = ReapTerms { verdicts: vec![Verdict::OrphanProved], grace: self.args.grace };
+        let settings = ReapSettings { verdicts: vec![Verdict::OrphanProved], grace: self.args.grace };
         for (finding, _) in due {
-            match reap::end(self.printer, survey, finding.root, &terms, &policy) {
+            match reap::end(self.printer, survey, finding.root, &settings, &policy) {
                 Ok(receipt) => {
                     self.nothing_left &= receipt.nothing_left();
                     self.printer.progress("Ended", message::receipt_line(&receipt));
@@ -125,11 +129,11 @@ fn holders(findings: &[Finding]) -> Vec<Identity> {
 
 /// Waits until a host has exited, or until the next scan.
 fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
-    let held: Vec<Held> = hosts.iter().filter_map(|id| Held::open_same(&survey.proc, *id)).collect();
+    let held: Vec<HeldProcess> = hosts.iter().filter_map(|id| HeldProcess::open_same(&survey.proc, *id)).collect();
     // A host has exited since the scan, or its pidfd can't be opened. The latter may stay so, and scans must not
     // follow each other without a pause.
     let next = if held.len() < hosts.len() { next.min(Moment::now() + SOON) } else { next };
-    watch::rest();
+    watch::release_memory();
     loop {
         let mut fds: Vec<PollFd<'_>> =
             held.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();

@@ -1,8 +1,8 @@
 //! `leash why`.
 
 use leash_orphans::facts::{DescriptorKind, OtherEnd};
-use leash_orphans::scan::belongings;
-use leash_orphans::{Channel, Facts, Finding, Policy, Process};
+use leash_orphans::scan::resources;
+use leash_orphans::{Channel, Facts, Finding, JudgePolicy, Process};
 use serde_json::json;
 
 use super::survey::Survey;
@@ -18,15 +18,15 @@ pub(crate) fn why(args: &Why) -> u8 {
         Ok(survey) => survey,
         Err(code) => return code,
     };
-    let (facts, findings) = survey.look_at(&Policy::default(), &[args.pid]);
+    let (facts, findings) = survey.look_at(&JudgePolicy::default(), &[args.pid]);
     let Some(process) = facts.process(args.pid) else {
         printer.error_text(format!("there is no process {}", args.pid), Some("`leash ps` lists the servers"));
         return exit_code::NOT_ALL;
     };
     let finding = findings.iter().find(|finding| finding.tree.iter().any(|id| id.is(&process.id)));
-    let had = belongings::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
+    let resources = resources::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
     if args.json {
-        let server = json!({ "version": 1, "pid": args.pid, "finding": finding, "belongings": had });
+        let server = json!({ "version": 1, "pid": args.pid, "finding": finding, "belongings": resources });
         printer.exact(format!("{server:#}\n"));
         return exit_code::OK;
     }
@@ -34,11 +34,14 @@ pub(crate) fn why(args: &Why) -> u8 {
         Some(finding) => about_finding(finding, process),
         None => about_other(process, &facts),
     };
-    add(&mut text, format_args!("It uses {} of memory and {} of swap.", bytes(had.memory), bytes(had.swap)));
-    for port in &had.ports {
+    add(
+        &mut text,
+        format_args!("It uses {} of memory and {} of swap.", bytes(resources.memory), bytes(resources.swap)),
+    );
+    for port in &resources.ports {
         add(&mut text, format_args!("It listens on port {port}."));
     }
-    for lock in &had.locks {
+    for lock in &resources.locks {
         add(&mut text, format_args!("It keeps {lock} locked."));
     }
     printer.data(text);
@@ -52,7 +55,7 @@ fn about_finding(finding: &Finding, process: &Process) -> String {
     if process.id.pid != finding.root.pid {
         add(&mut text, format_args!("Process {} ({}) belongs to it.", process.id.pid, process.comm));
     }
-    add(&mut text, format_args!("It is taken for that because {}.", evidence::sentence(&finding.is)));
+    add(&mut text, format_args!("It is taken for that because {}.", evidence::sentence(&finding.identified_by)));
     for fact in &finding.evidence {
         add(&mut text, format_args!("- {}", evidence::sentence(fact)));
     }

@@ -1,13 +1,13 @@
 //! The report of `leash check` as text.
 
-use leash_check::{Report, Row, Status};
+use leash_check::{CheckReport, Row, Status};
 
 use super::escape;
 use super::printer::span;
 use super::table::table;
 
 /// The table, followed by each finding with its meaning.
-pub(crate) fn text(report: &Report) -> String {
+pub(crate) fn text(report: &CheckReport) -> String {
     let time = |row: &Row| if row.took_ms == 0 { String::new() } else { span(row.took_ms) };
     let rows: Vec<Vec<String>> = report
         .checks
@@ -48,7 +48,7 @@ fn finding(row: &Row) -> String {
     )
 }
 
-fn summary(report: &Report) -> String {
+fn summary(report: &CheckReport) -> String {
     let count = |status| report.count(status);
     let mut parts = vec![format!("{} passed", count(Status::Pass))];
     for (status, word) in [(Status::Fail, "failed"), (Status::Warn, "warned"), (Status::Skip, "skipped")] {

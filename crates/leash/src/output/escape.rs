@@ -19,8 +19,8 @@ pub(crate) fn patch(text: &str) -> Cow<'_, str> {
 }
 
 /// Appends a line to a text.
-pub(crate) fn add(text: &mut String, said: std::fmt::Arguments<'_>) {
-    text.push_str(&line(&said.to_string()));
+pub(crate) fn add(text: &mut String, line_text: std::fmt::Arguments<'_>) {
+    text.push_str(&line(&line_text.to_string()));
     text.push('\n');
 }
 

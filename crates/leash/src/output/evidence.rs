@@ -1,8 +1,8 @@
 //! Verdicts and evidence as sentences.
 
 use leash_model::identity::Identity;
-use leash_orphans::facts::{Stream, UnreadReason};
-use leash_orphans::{Evidence, Finding, Role, Verdict};
+use leash_orphans::facts::{StdioStream, UnreadReason};
+use leash_orphans::{Evidence, Finding, TreeRole, Verdict};
 
 use super::escape;
 use super::printer::{bytes, span};
@@ -12,21 +12,21 @@ pub(crate) fn subject(finding: &Finding) -> String {
     let name = finding.server.as_deref().unwrap_or("a process of an ended session");
     let client = finding.client.as_deref().unwrap_or("an unknown client");
     let subject = match finding.role {
-        Role::Host => format!("{client} (pid {})", finding.root.pid),
-        Role::Server | Role::Remnant => format!("{name} of {client} (pid {})", finding.root.pid),
+        TreeRole::Host => format!("{client} (pid {})", finding.root.pid),
+        TreeRole::Server | TreeRole::Remnant => format!("{name} of {client} (pid {})", finding.root.pid),
     };
     escape::line(&subject).into_owned()
 }
 
 /// The sentence for one piece of evidence.
 pub(crate) fn sentence(evidence: &Evidence) -> String {
-    escape::line(&said(evidence)).into_owned()
+    escape::line(&text_of(evidence)).into_owned()
 }
 
-fn said(evidence: &Evidence) -> String {
-    let stream = |stream: &Stream| match stream {
-        Stream::Stdin => "stdin",
-        Stream::Stdout => "stdout",
+fn text_of(evidence: &Evidence) -> String {
+    let stream = |stream: &StdioStream| match stream {
+        StdioStream::Stdin => "stdin",
+        StdioStream::Stdout => "stdout",
     };
     let pid = |id: &Identity| id.pid;
     match evidence {

@@ -6,10 +6,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use leash_model::identity::Identity;
-use leash_orphans::act::{self, ReapOutcome, ReapTerms, Spared};
+use leash_orphans::act::{self, ReapOutcome, ReapSettings, Spared};
 use leash_orphans::knowledge::DeclaredCommand;
 use leash_orphans::scan::scan;
-use leash_orphans::{Finding, Knowledge, Policy, Verdict, judge};
+use leash_orphans::{Finding, JudgePolicy, Knowledge, Verdict, judge};
 use leash_tree::platform::proc::Proc;
 use rustix::process::{Pid, Signal};
 use testkit::namespace::{inside, small_pid_max_is_private};
@@ -107,7 +107,7 @@ impl Stage {
 
     fn look(&self) -> Vec<Finding> {
         let facts = scan(&proc(), &self.knowledge, &[]);
-        judge(&facts, &self.knowledge, &Policy::default())
+        judge(&facts, &self.knowledge, &JudgePolicy::default())
     }
 
     /// The orphan and its `size` processes, as the first scan finds it.
@@ -118,12 +118,12 @@ impl Stage {
 
     /// Ends it; `meanwhile` runs right after each further scan.
     fn end(&self, root: Identity, mut meanwhile: impl FnMut(usize)) -> ReapOutcome {
-        let terms = ReapTerms { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_millis(200) };
-        let mut looks = 0;
-        act::end(&proc(), root, &terms, &mut || {
+        let settings = ReapSettings { verdicts: vec![Verdict::OrphanProved], grace: Duration::from_millis(200) };
+        let mut scans = 0;
+        act::end(&proc(), root, &settings, &mut || {
             let found = self.look();
-            looks += 1;
-            meanwhile(looks);
+            scans += 1;
+            meanwhile(scans);
             found
         })
     }
@@ -138,7 +138,7 @@ fn is_gone(outcome: &ReapOutcome) -> bool {
 }
 
 #[test]
-fn between_the_looks() {
+fn between_the_scans() {
     check("between_the_looks", || {
         let stage = Stage::set("stubborn", 1);
         let orphan = stage.orphan(1);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use leash_tree::owner::peer::resolver::Resolver;
 use leash_tree::owner::peer::watch::Watchers;
 use leash_tree::owner::peer::{Holders, Lookup, PeerSocket};
-use leash_tree::platform::identity::Held;
+use leash_tree::platform::identity::HeldProcess;
 use testkit::scene::Scene;
 use testkit::tcp_client::Client;
 use testkit::user::Who;
@@ -57,7 +57,7 @@ impl Gateway {
     async fn owners(&self, accepted: &Accepted) -> Holders {
         match self.ask(accepted) {
             Some(owners) => soon("the owners", owners).await,
-            None => Holders::Nobody,
+            None => Holders::None,
         }
     }
 
@@ -83,7 +83,7 @@ impl Gateway {
     }
 
     /// Notified when the process has exited.
-    fn news_of(&self, held: &Held) -> Rc<Notify> {
+    fn news_of(&self, held: &HeldProcess) -> Rc<Notify> {
         let news = Rc::new(Notify::new());
         let told = Rc::clone(&news);
         self.watchers.watch(held, move || told.notify_one()).expect("cannot watch");
@@ -126,7 +126,7 @@ async fn settle() {
 }
 
 /// The processes, which must be known, in the order of their pids.
-fn known(holders: &Holders) -> Vec<&Arc<Held>> {
+fn known(holders: &Holders) -> Vec<&Arc<HeldProcess>> {
     let Holders::Known(holders) = holders else { panic!("the owners should be known: {holders:?}") };
     let mut holders: Vec<_> = holders.iter().collect();
     holders.sort_by_key(|held| held.id.pid);

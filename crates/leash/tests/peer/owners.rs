@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leash_tree::owner::peer::{Holders, PeerSocket, Why};
+use leash_tree::owner::peer::{Holders, PeerSocket, UnknownReason};
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::tcp_client::Client;
@@ -111,7 +111,7 @@ fn a_client_that_is_gone_before_the_search() {
         let owners = gateway.ask(&accepted).expect("its socket is known");
         client.kill();
         let owners = soon("the owners", owners).await;
-        assert!(matches!(owners, Holders::Nobody), "{owners:?}");
+        assert!(matches!(owners, Holders::None), "{owners:?}");
     });
 }
 
@@ -123,7 +123,7 @@ fn a_connection_that_a_living_client_has_closed() {
         let accepted = gateway.accept().await;
         client.close();
         let owners = gateway.owners(&accepted).await;
-        assert!(matches!(owners, Holders::Nobody), "{owners:?}");
+        assert!(matches!(owners, Holders::None), "{owners:?}");
     });
 }
 
@@ -154,7 +154,7 @@ fn a_burst_of_one_client_is_held_once() {
 }
 
 /// Checks that a program that only forwards data is no owner: sessions must not depend on its life.
-fn check_stand_in(name: &str, why: Why) {
+fn check_stand_in(name: &str, why: UnknownReason) {
     let scene = or_skip!(Scene::set(me()));
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
         let _client = gateway.client(&scene, "127.0.0.1", &["--name", name]);
@@ -165,13 +165,13 @@ fn check_stand_in(name: &str, why: Why) {
 
 #[test]
 fn a_forwarder_is_no_owner() {
-    check_stand_in("sshd", Why::Forwarder);
-    check_stand_in("systemd-socket-proxyd", Why::Forwarder);
+    check_stand_in("sshd", UnknownReason::Forwarder);
+    check_stand_in("systemd-socket-proxyd", UnknownReason::Forwarder);
 }
 
 #[test]
 fn a_messenger_is_no_owner() {
-    check_stand_in("curl", Why::Messenger);
+    check_stand_in("curl", UnknownReason::Messenger);
 }
 
 /// The kernel says that the socket is held, and no other process has it: the gateway is connected to itself.
@@ -180,7 +180,7 @@ fn our_own_connection_has_no_known_owner() {
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
         let _client = std::net::TcpStream::connect(gateway.listener.local_addr().unwrap()).unwrap();
         let owners = gateway.next_owners().await;
-        assert!(matches!(owners, Holders::Unknown(Why::Ourselves)), "{owners:?}");
+        assert!(matches!(owners, Holders::Unknown(UnknownReason::Ourselves)), "{owners:?}");
     });
 }
 
@@ -189,6 +189,6 @@ fn a_client_elsewhere_is_remote() {
     with_gateway("127.0.0.1", async |gateway: &Gateway| {
         let (peer, local) = ("192.0.2.1:40000".parse().unwrap(), "192.0.2.2:5327".parse().unwrap());
         let owners = gateway.resolver.owners_of(peer, local, PeerSocket { inode: 7, uid: 0 }).await;
-        assert!(matches!(owners, Holders::Unknown(Why::Remote)), "{owners:?}");
+        assert!(matches!(owners, Holders::Unknown(UnknownReason::Remote)), "{owners:?}");
     });
 }

@@ -1,6 +1,6 @@
 //! Clients whose processes the gateway may not inspect.
 
-use leash_tree::owner::peer::{Holders, Lookup, Why, holders};
+use leash_tree::owner::peer::{Holders, Lookup, UnknownReason, holders};
 use leash_tree::platform::proc::Proc;
 use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
@@ -45,7 +45,7 @@ fn check(client: Who, who: Who, is_right: fn(&Holders, &[i32]) -> bool) {
 
 #[test]
 fn a_user_may_not_look_at_root() {
-    check(Who::Root, Who::User, |found, _| matches!(found, Holders::Unknown(Why::NotPermitted)));
+    check(Who::Root, Who::User, |found, _| matches!(found, Holders::Unknown(UnknownReason::NotPermitted)));
 }
 
 #[test]
@@ -63,10 +63,10 @@ fn a_user_may_not_look_at_another() {
         let accepted = gateway.accept().await;
         let socket = Lookup::open().socket(accepted.peer, accepted.local).unwrap().expect("it is connected");
         let look = || as_user(&other, || holders(&Proc::own().unwrap(), socket, &[]));
-        assert!(matches!(look(), Holders::Unknown(Why::NotPermitted)), "{:?}", look());
+        assert!(matches!(look(), Holders::Unknown(UnknownReason::NotPermitted)), "{:?}", look());
         // It cannot see either that the client is gone.
         client.kill();
-        assert!(matches!(look(), Holders::Unknown(Why::NotPermitted)), "{:?}", look());
+        assert!(matches!(look(), Holders::Unknown(UnknownReason::NotPermitted)), "{:?}", look());
     });
 }
 
@@ -82,6 +82,6 @@ fn a_user_knows_when_its_own_client_is_gone() {
         let socket = Lookup::open().socket(accepted.peer, accepted.local).unwrap().expect("it is connected");
         client.kill();
         let found = as_user(scene.user(), || holders(&Proc::own().unwrap(), socket, &[]));
-        assert!(matches!(found, Holders::Nobody), "{found:?}");
+        assert!(matches!(found, Holders::None), "{found:?}");
     });
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::rc::Rc;
 
 use leash_tree::owner::peer::watch::{WatchId, Watchers};
-use leash_tree::owner::peer::{Holders, Why};
-use leash_tree::platform::identity::Held;
+use leash_tree::owner::peer::{Holders, UnknownReason};
+use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use testkit::namespace::inside;
@@ -18,8 +18,8 @@ use tokio_util::task::TaskTracker;
 
 use super::{Gateway, known, me, settle, soon, with_gateway};
 
-fn held(client: &Client) -> Held {
-    Held::open(&Proc::own().unwrap(), client.pids()[0]).expect("it lives")
+fn held(client: &Client) -> HeldProcess {
+    HeldProcess::open(&Proc::own().unwrap(), client.pids()[0]).expect("it lives")
 }
 
 /// The number of descriptors of this process that are pidfds of `pid`, according to the kernel.
@@ -213,7 +213,7 @@ fn out_of_descriptors_is_unknown_and_not_fatal() {
         // Not even a released descriptor can be used again.
         limit(4);
         let owners = gateway.owners(&accepted).await;
-        assert!(matches!(owners, Holders::Unknown(Why::OutOfDescriptors)), "{owners:?}");
+        assert!(matches!(owners, Holders::Unknown(UnknownReason::OutOfDescriptors)), "{owners:?}");
         let refused = gateway.watchers.watch(&held, || panic!("it is not watched")).unwrap_err();
         assert_eq!(refused.raw_os_error(), Some(rustix::io::Errno::MFILE.raw_os_error()), "{refused}");
         assert_eq!((gateway.watchers.processes(), gateway.watchers.watches()), (0, 0));

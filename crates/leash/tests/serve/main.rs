@@ -2,10 +2,10 @@
 //! vanish.
 
 mod abandoned;
+mod admission;
 mod bad_input;
 mod crash;
 mod dead_peers;
-mod doors;
 mod fidelity;
 mod hostile;
 mod idle;

@@ -137,8 +137,9 @@ impl Stage {
     fn knock(&self) -> UnixStream {
         let books = std::fs::read_dir(self.scene.dir().join("run/gateways")).expect("there is a book");
         let mut paths = books.map(|entry| entry.expect("an entry").path());
-        let door = paths.find(|path| path.extension().is_some_and(|kind| kind == "sock")).expect("there is a door");
-        UnixStream::connect(door).expect("it listens")
+        let handover_socket =
+            paths.find(|path| path.extension().is_some_and(|kind| kind == "sock")).expect("there is a door");
+        UnixStream::connect(handover_socket).expect("it listens")
     }
 
     fn stop(&mut self) {

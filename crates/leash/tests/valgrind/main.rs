@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use leash_model::containment::Containment;
-use leash_model::owner::Wish as Owner;
+use leash_model::owner::OwnerWish as Owner;
 use leash_model::receipt::{How, Reason, Receipt};
 use leash_tree::places::Places;
 use leash_tree::tree::{Spec, Tree};

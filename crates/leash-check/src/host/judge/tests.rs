@@ -1,14 +1,14 @@
 use super::*;
-use crate::host::journal::Happened;
+use crate::host::journal::StandInEvent;
 use crate::report::Status;
 use leash_model::identity::Identity;
 
-fn entry(part: Part, pid: i32, happened: Happened) -> JournalEntry {
-    JournalEntry { part, pid, happened }
+fn entry(part: StandInRole, pid: i32, event: StandInEvent) -> JournalEntry {
+    JournalEntry { part, pid, event }
 }
 
-fn session(happened: fn(String) -> Happened) -> JournalEntry {
-    entry(Part::Http, 9, happened("s1".to_owned()))
+fn session(event: fn(String) -> StandInEvent) -> JournalEntry {
+    entry(StandInRole::Http, 9, event("s1".to_owned()))
 }
 
 fn survivor(pid: i32) -> Survivor {
@@ -21,35 +21,35 @@ fn survivor(pid: i32) -> Survivor {
 }
 
 /// A run of a correct host.
-fn good(ending: Ending) -> HostRun {
+fn good(ending: HostEnding) -> HostRun {
     HostRun {
         ending,
         journal: vec![
-            entry(Part::Polite, 1, Happened::Connected),
-            entry(Part::Deaf, 2, Happened::Connected),
-            entry(Part::Helper, 3, Happened::Started),
-            session(|session| Happened::Opened { session }),
-            entry(Part::Http, 9, Happened::Connected),
-            session(|session| Happened::Deleted { session }),
+            entry(StandInRole::Polite, 1, StandInEvent::Connected),
+            entry(StandInRole::Deaf, 2, StandInEvent::Connected),
+            entry(StandInRole::Helper, 3, StandInEvent::Started),
+            session(|session| StandInEvent::Opened { session }),
+            entry(StandInRole::Http, 9, StandInEvent::Connected),
+            session(|session| StandInEvent::Deleted { session }),
         ],
         before: 0,
         stayed: true,
         left_after: Some(Duration::from_millis(30)),
-        patience: Duration::from_secs(10),
+        time_limit: Duration::from_secs(10),
         left: Vec::new(),
-        last_words: String::new(),
+        stderr_tail: String::new(),
         took: Duration::from_secs(1),
     }
 }
 
 /// Checks the rows that are not `Pass`.
-fn check(life: HostRun, expected: &[(&str, Status)]) {
-    check_lives(&[life], expected);
+fn check(run: HostRun, expected: &[(&str, Status)]) {
+    check_runs(&[run], expected);
 }
 
 /// The same for several runs.
-fn check_lives(lives: &[HostRun], expected: &[(&str, Status)]) {
-    let rows = rows(lives);
+fn check_runs(runs: &[HostRun], expected: &[(&str, Status)]) {
+    let rows = rows(runs);
     let found: Vec<(&str, Status)> =
         rows.iter().filter(|row| row.status != Status::Pass).map(|row| (row.id.as_str(), row.status)).collect();
     assert_eq!(found, expected, "{rows:#?}");
@@ -64,10 +64,10 @@ fn a_good_host_passes_every_ending() {
 
 #[test]
 fn survivors_are_findings_but_warnings_if_the_host_was_killed() {
-    let term = Ending::Signal(Signal::TERM);
+    let term = HostEnding::Signal(Signal::TERM);
     check(HostRun { left: vec![survivor(2), survivor(3)], ..good(term) }, &[("host.term.servers", Status::Fail)]);
     check(HostRun { left: vec![survivor(3)], ..good(term) }, &[("host.term.servers", Status::Warn)]);
-    check(HostRun { left: vec![survivor(2)], ..good(Ending::Kill) }, &[("host.kill.servers", Status::Warn)]);
+    check(HostRun { left: vec![survivor(2)], ..good(HostEnding::Kill) }, &[("host.kill.servers", Status::Warn)]);
     let rows = rows(&[HostRun { left: vec![survivor(2), survivor(3), survivor(44)], ..good(term) }]);
     let row = rows.iter().find(|row| row.id == "host.term.servers").expect("the row exists");
     assert!(row.detail.starts_with("3 left: the server that leaves on SIGTERM only, a helper of that server, leash ("));
@@ -76,31 +76,31 @@ fn survivors_are_findings_but_warnings_if_the_host_was_killed() {
 /// Then no process was left to see; the report must not credit the ending for that.
 #[test]
 fn servers_released_before_the_end_are_reported_as_such() {
-    let eofs = [Part::Polite, Part::Deaf].map(|part| entry(part, 1, Happened::Eof));
-    let mut life = good(Ending::Kill);
-    life.journal.extend(eofs);
-    life.before = life.journal.len();
-    let details: Vec<String> = rows(&[life]).into_iter().map(|row| row.detail).collect();
+    let eofs = [StandInRole::Polite, StandInRole::Deaf].map(|part| entry(part, 1, StandInEvent::Eof));
+    let mut run = good(HostEnding::Kill);
+    run.journal.extend(eofs);
+    run.before = run.journal.len();
+    let details: Vec<String> = rows(&[run]).into_iter().map(|row| row.detail).collect();
     assert_eq!(details[2..], ["none; it had closed their pipes before", "1 of 1, before it was ended"]);
 }
 
 #[test]
 fn a_session_without_delete_is_a_finding() {
     let without = |ending| {
-        let mut life = good(ending);
-        life.journal.pop();
-        life
+        let mut run = good(ending);
+        run.journal.pop();
+        run
     };
-    check(without(Ending::Signal(Signal::INT)), &[("host.int.sessions", Status::Fail)]);
-    check(without(Ending::Kill), &[("host.kill.sessions", Status::Warn)]);
+    check(without(HostEnding::Signal(Signal::INT)), &[("host.int.sessions", Status::Fail)]);
+    check(without(HostEnding::Kill), &[("host.kill.sessions", Status::Warn)]);
 }
 
 #[test]
 fn a_host_that_stays_is_a_finding_unless_only_its_stdin_was_closed() {
-    let hup = HostRun { left_after: None, ..good(Ending::Signal(Signal::HUP)) };
+    let hup = HostRun { left_after: None, ..good(HostEnding::Signal(Signal::HUP)) };
     let skipped = |id| (id, Status::Skip);
     check(hup, &[("host.hup.leaves", Status::Fail), skipped("host.hup.servers"), skipped("host.hup.sessions")]);
-    let exit = HostRun { left_after: None, ..good(Ending::Exit) };
+    let exit = HostRun { left_after: None, ..good(HostEnding::Exit) };
     check(exit, &["host.exit.leaves", "host.exit.servers", "host.exit.sessions"].map(skipped));
 }
 
@@ -108,52 +108,52 @@ fn a_host_that_stays_is_a_finding_unless_only_its_stdin_was_closed() {
 fn a_host_that_connects_to_no_server_is_not_judged() {
     let all = ["host.exit.leaves", "host.exit.servers", "host.exit.sessions"].map(|id| (id, Status::Skip));
     let found: Vec<_> = [("host.connects", Status::Fail)].into_iter().chain(all).collect();
-    check(HostRun { journal: Vec::new(), ..good(Ending::Exit) }, &found);
+    check(HostRun { journal: Vec::new(), ..good(HostEnding::Exit) }, &found);
 }
 
 /// A host that finishes its work and exits is judged by that exit, not by a signal that came too late.
 #[test]
 fn a_host_that_leaves_by_itself_is_judged_by_its_exit() {
-    check(HostRun { stayed: false, ..good(Ending::Exit) }, &[]);
-    let left = HostRun { stayed: false, left: vec![survivor(2)], ..good(Ending::Exit) };
+    check(HostRun { stayed: false, ..good(HostEnding::Exit) }, &[]);
+    let left = HostRun { stayed: false, left: vec![survivor(2)], ..good(HostEnding::Exit) };
     check(left, &[("host.exit.servers", Status::Fail)]);
     let all = ["host.term.leaves", "host.term.servers", "host.term.sessions"].map(|id| (id, Status::Skip));
-    check(HostRun { stayed: false, ..good(Ending::Signal(Signal::TERM)) }, &all);
+    check(HostRun { stayed: false, ..good(HostEnding::Signal(Signal::TERM)) }, &all);
 }
 
 /// For example, its last end left a lock. It connected before, so this is a finding and not a skip.
 #[test]
 fn a_host_that_does_not_connect_any_more_is_a_finding() {
-    let silent = |ending| HostRun { journal: Vec::new(), last_words: "locked".to_owned(), ..good(ending) };
-    let term = Ending::Signal(Signal::TERM);
+    let silent = |ending| HostRun { journal: Vec::new(), stderr_tail: "locked".to_owned(), ..good(ending) };
+    let term = HostEnding::Signal(Signal::TERM);
     let skipped = |id| (id, Status::Skip);
     let found = [("host.term.leaves", Status::Fail), skipped("host.term.servers"), skipped("host.term.sessions")];
-    check_lives(&[good(Ending::Exit), silent(term)], &found);
-    let rows = rows(&[good(Ending::Exit), silent(term)]);
+    check_runs(&[good(HostEnding::Exit), silent(term)], &found);
+    let rows = rows(&[good(HostEnding::Exit), silent(term)]);
     let row = rows.iter().find(|row| row.id == "host.term.leaves").expect("the row exists");
     assert_eq!(row.detail, "it connected to no server this time; it said: locked");
-    let left_at_once = HostRun { stayed: false, ..silent(Ending::Kill) };
+    let left_at_once = HostRun { stayed: false, ..silent(HostEnding::Kill) };
     let found = [("host.kill.leaves", Status::Fail), skipped("host.kill.servers"), skipped("host.kill.sessions")];
-    check_lives(&[good(Ending::Exit), left_at_once], &found);
+    check_runs(&[good(HostEnding::Exit), left_at_once], &found);
     // The host may wait for an answer from a user.
     let all = ["host.terminal.leaves", "host.terminal.servers", "host.terminal.sessions"].map(skipped);
-    check_lives(&[good(Ending::Exit), silent(Ending::Terminal)], &all);
+    check_runs(&[good(HostEnding::Exit), silent(HostEnding::Terminal)], &all);
 }
 
 /// Processes that are left are a finding, independent of the host's other behaviour.
 #[test]
 fn processes_that_are_left_are_a_finding_in_every_run() {
-    let term = Ending::Signal(Signal::TERM);
-    let opened = vec![session(|session| Happened::Opened { session })];
-    let life = HostRun { journal: opened.clone(), left: vec![survivor(44)], ..good(term) };
+    let term = HostEnding::Signal(Signal::TERM);
+    let opened = vec![session(|session| StandInEvent::Opened { session })];
+    let run = HostRun { journal: opened.clone(), left: vec![survivor(44)], ..good(term) };
     let found = ["host.term.leaves", "host.term.servers", "host.term.sessions"].map(|id| (id, Status::Fail));
-    check_lives(&[good(Ending::Exit), life], &found);
+    check_runs(&[good(HostEnding::Exit), run], &found);
     // It exited before SIGKILL was sent.
-    let early = HostRun { stayed: false, left: vec![survivor(2)], ..good(Ending::Kill) };
+    let early = HostRun { stayed: false, left: vec![survivor(2)], ..good(HostEnding::Kill) };
     let skipped = |id| (id, Status::Skip);
     check(early, &[skipped("host.kill.leaves"), ("host.kill.servers", Status::Fail), skipped("host.kill.sessions")]);
     // A host that is still alive may still need its session.
     let stays = HostRun { journal: opened, left_after: None, ..good(term) };
     let found = [("host.term.leaves", Status::Fail), skipped("host.term.servers"), skipped("host.term.sessions")];
-    check_lives(&[good(Ending::Exit), stays], &found);
+    check_runs(&[good(HostEnding::Exit), stays], &found);
 }

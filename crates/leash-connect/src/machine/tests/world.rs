@@ -69,7 +69,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// The world around a connection: the upstream with its sessions, and the messages on their way.
 struct World {
-    life: Life,
+    life: ConnectionLife,
     newest: SessionNumber,
     /// The sessions that exist at the upstream.
     open: BTreeSet<SessionNumber>,
@@ -97,7 +97,7 @@ fn take<T>(values: &mut Vec<T>, which: usize) -> Option<T> {
 impl World {
     fn new(transport: UpstreamTransport, revives: bool) -> World {
         World {
-            life: Life::new(transport, revives),
+            life: ConnectionLife::new(transport, revives),
             newest: 0,
             open: BTreeSet::new(),
             deleted: BTreeSet::new(),
@@ -188,7 +188,7 @@ impl World {
             Step::Answer { which, explicit } => {
                 let Some((generation, session)) = take(&mut self.messages, which) else { return Ok(()) };
                 let lost = session.is_some_and(|session| !self.open.contains(&session));
-                let gone = explicit.then_some(Gone::Forgotten);
+                let gone = explicit.then_some(GoneReason::Forgotten);
                 let refused = Event::SessionLost { generation, gone };
                 self.apply(if lost { refused } else { Event::PostAccepted(endpoint()) })?;
             }

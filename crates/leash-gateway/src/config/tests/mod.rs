@@ -45,7 +45,7 @@ fn check(marked: &str, expected: &[&str]) {
     assert!(!told.concat().contains("s3cret"), "a mistake shows a secret value: {told:?}");
 }
 
-fn told(mistake: &super::Mistake) -> String {
+fn told(mistake: &super::ConfigMistake) -> String {
     match &mistake.hint {
         Some(hint) => format!("{} | {hint}", mistake.what),
         None => mistake.what.clone(),

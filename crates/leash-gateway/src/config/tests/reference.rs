@@ -3,7 +3,7 @@
 use super::good;
 use crate::config::server::SERVER;
 use crate::config::terms::TERMS;
-use crate::config::{Policy, Settings, Target, keys, read};
+use crate::config::{ServerTarget, SessionPolicy, Settings, keys, read};
 
 const PAGE: &str = include_str!("../../../../../docs/reference/config.md");
 
@@ -31,7 +31,7 @@ fn the_example_is_valid() {
 #[test]
 fn the_example_of_defaults_has_the_real_defaults() {
     let (told, real) = (good(examples()[1]), Settings::default());
-    assert_eq!(told.servers["any"].policy, Policy::default());
+    assert_eq!(told.servers["any"].policy, SessionPolicy::default());
     assert_eq!(
         (told.listen, told.max_body, told.max_sessions, told.drain, told.takeover),
         (real.listen, real.max_body, real.max_sessions, real.drain, real.takeover)
@@ -39,7 +39,7 @@ fn the_example_of_defaults_has_the_real_defaults() {
     assert_eq!((told.allowed_hosts, told.allowed_origins), (real.allowed_hosts, real.allowed_origins));
     assert!(told.token.is_none() && real.token.is_none());
     assert_eq!(told.local_users, real.local_users);
-    let Target::Command(line) = &told.servers["any"].target else { panic!("it is a command") };
+    let ServerTarget::Command(line) = &told.servers["any"].target else { panic!("it is a command") };
     assert!(line.contain.is_none() && line.require.is_none() && line.memory.is_none() && line.pids.is_none());
 }
 

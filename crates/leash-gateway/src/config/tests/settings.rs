@@ -5,25 +5,25 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::good;
-use crate::config::{CommandLine, KeepAlive, OwnerPolicy, Policy, Server, Target};
+use crate::config::{KeepAlive, OwnerPolicy, ServerCommand, ServerSettings, ServerTarget, SessionPolicy};
 use leash_model::containment::Containment;
-use leash_upstream::address::{Transport, Upstream};
+use leash_upstream::address::{HttpTransport, UpstreamServer};
 
-fn server(server: &str) -> Server {
+fn server(server: &str) -> ServerSettings {
     good(&format!("{{\"mcpServers\": {{\"a\": {server}}}}}")).servers.remove("a").expect("there is one")
 }
 
-fn upstream(text: &str) -> Upstream {
+fn upstream(text: &str) -> UpstreamServer {
     match server(text).target {
-        Target::Url(upstream) => upstream,
-        Target::Command(line) => panic!("{line:?}"),
+        ServerTarget::Url(upstream) => upstream,
+        ServerTarget::Command(line) => panic!("{line:?}"),
     }
 }
 
-fn command(text: &str) -> CommandLine {
+fn command(text: &str) -> ServerCommand {
     match server(text).target {
-        Target::Command(line) => line,
-        Target::Url(upstream) => panic!("{upstream:?}"),
+        ServerTarget::Command(line) => line,
+        ServerTarget::Url(upstream) => panic!("{upstream:?}"),
     }
 }
 
@@ -35,8 +35,8 @@ fn absent_keys_have_their_defaults() {
     assert_eq!(settings.listen.to_string(), "127.0.0.1:5327");
     assert_eq!((settings.max_body, settings.max_sessions, settings.drain), (4 << 20, 10_000, 10 * SECOND));
     assert!(settings.token.is_none() && settings.allowed_hosts.is_empty() && settings.allowed_origins.is_empty());
-    assert_eq!(settings.servers["a"].policy, Policy::default());
-    let expected = Policy {
+    assert_eq!(settings.servers["a"].policy, SessionPolicy::default());
+    let expected = SessionPolicy {
         idle: Some(1800 * SECOND),
         max_age: None,
         max_sessions: None,
@@ -50,7 +50,7 @@ fn absent_keys_have_their_defaults() {
         owner: OwnerPolicy::Auto,
         replay: 1 << 20,
     };
-    assert_eq!(Policy::default(), expected);
+    assert_eq!(SessionPolicy::default(), expected);
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn all_keys_of_a_command_are_read() {
         r#"{"type": "stdio", "command": "${HOME}/bin/x", "args": ["-y", "$HOME", "${NO:-d}"], "env": {"A": "${HOME}/x"}, "cwd": "${HOME}",
         "leash": {"contain": "leaf", "require": "reaper", "spare": ["adb"], "memory": "512M", "pids": 64}}"#,
     );
-    let expected = CommandLine {
+    let expected = ServerCommand {
         command: "/home/me/bin/x".to_owned(),
         args: ["-y", "$HOME", "d"].map(str::to_owned).to_vec(),
         env: BTreeMap::from([("A".to_owned(), "/home/me/x".to_owned())]),
@@ -76,7 +76,7 @@ fn all_keys_of_a_command_are_read() {
 #[test]
 fn a_url_and_its_headers_are_read() {
     let told = upstream(r#"{"type": "http", "url": "https://h/mcp", "headers": {"Authorization": "Bearer ${TOKEN}"}}"#);
-    assert_eq!((told.transport, told.url.to_string().as_str()), (Transport::Streamable, "https://h/mcp"));
+    assert_eq!((told.transport, told.url.to_string().as_str()), (HttpTransport::Streamable, "https://h/mcp"));
     let [(name, value)] = told.headers.as_slice() else { panic!("{:?}", told.headers) };
     assert_eq!((name.as_str(), value.to_str().ok()), ("authorization", Some("Bearer s3cret")));
     assert!(value.is_sensitive());
@@ -85,11 +85,11 @@ fn a_url_and_its_headers_are_read() {
 #[test]
 fn the_type_selects_the_transport() {
     for (kind, transport) in [
-        ("\"type\": \"http\",", Transport::Streamable),
-        ("\"type\": \"streamable-http\",", Transport::Streamable),
-        ("\"type\": \"streamableHttp\",", Transport::Streamable),
-        ("", Transport::Streamable),
-        ("\"type\": \"sse\",", Transport::Sse),
+        ("\"type\": \"http\",", HttpTransport::Streamable),
+        ("\"type\": \"streamable-http\",", HttpTransport::Streamable),
+        ("\"type\": \"streamableHttp\",", HttpTransport::Streamable),
+        ("", HttpTransport::Streamable),
+        ("\"type\": \"sse\",", HttpTransport::Sse),
     ] {
         assert_eq!(upstream(&format!("{{{kind} \"url\": \"http://h/\"}}")).transport, transport, "{kind}");
     }
@@ -102,7 +102,7 @@ fn all_keys_of_a_policy_are_read() {
         "keepAlive": "30s", "keepAliveFailures": 2, "revive": true, "owner": "traffic", "replay": "64KiB"}}"#,
     )
     .policy;
-    let expected = Policy {
+    let expected = SessionPolicy {
         idle: None,
         max_age: Some(43_200 * SECOND),
         max_sessions: Some(5),
@@ -131,8 +131,8 @@ fn terms_at_top_level_are_defaults_for_all_servers() {
     );
     let policy = |name: &str| settings.servers[name].policy.clone();
     let memory = |name: &str| match &settings.servers[name].target {
-        Target::Command(line) => line.memory,
-        Target::Url(_) => None,
+        ServerTarget::Command(line) => line.memory,
+        ServerTarget::Url(_) => None,
     };
     assert_eq!((settings.max_sessions, settings.max_sessions_per_client), (7, Some(6)));
     assert_eq!(policy("plain").max_sessions_per_client, None);

@@ -6,20 +6,20 @@ use leash_model::owner::Role;
 
 use super::*;
 
-const TERMS: Terms = Terms {
+const TERMS: JobTimes = JobTimes {
     ttl: Some(Duration::from_secs(30)),
     idle: Some(Duration::from_secs(100)),
     max_age: Some(Duration::from_secs(1_000)),
 };
-const FREE: Terms = Terms { ttl: None, idle: None, max_age: None };
+const FREE: JobTimes = JobTimes { ttl: None, idle: None, max_age: None };
 
 fn at(seconds: u64) -> Moment {
     Moment::from_boot(Duration::from_secs(seconds))
 }
 
-fn only(ttl: u64, idle: u64, max_age: u64) -> Terms {
+fn only(ttl: u64, idle: u64, max_age: u64) -> JobTimes {
     let time = |seconds: u64| (seconds > 0).then(|| Duration::from_secs(seconds));
-    Terms { ttl: time(ttl), idle: time(idle), max_age: time(max_age) }
+    JobTimes { ttl: time(ttl), idle: time(idle), max_age: time(max_age) }
 }
 
 fn end(force: bool) -> Event {
@@ -35,8 +35,8 @@ fn ended(reason: Reason, force: bool) -> Effect {
 }
 
 /// A job that was brought to a state at second 0.
-fn job(state: &str, terms: Terms) -> Life {
-    let mut life = Life::begin(at(0), terms);
+fn job(state: &str, times: JobTimes) -> JobLife {
+    let mut life = JobLife::begin(at(0), times);
     let way: &[Event] = match state {
         "starting" => &[],
         "live" => &[Event::Started],
@@ -116,8 +116,8 @@ fn every_state_meets_every_event() {
 }
 
 /// Applies events at given seconds. Checks the time and reason of the job's end, and that it does not end before.
-fn lives_until(terms: Terms, events: &[(u64, Event)], expected: Option<(u64, Reason)>) {
-    let mut life = Life::begin(at(0), terms);
+fn lives_until(times: JobTimes, events: &[(u64, Event)], expected: Option<(u64, Reason)>) {
+    let mut life = JobLife::begin(at(0), times);
     for (second, event) in events {
         assert_eq!(life.apply(event.clone(), at(*second)), Effect::Nothing, "{event:?} at {second}");
     }
@@ -197,7 +197,7 @@ fn the_age_counts_from_the_beginning_whatever_is_in_flight() {
 
 #[test]
 fn a_start_that_takes_longer_than_the_age_ends_with_it() {
-    let mut life = Life::begin(at(0), only(0, 0, 10));
+    let mut life = JobLife::begin(at(0), only(0, 0, 10));
     assert_eq!(life.apply(Event::Started, at(10)), ended(Reason::MaxAge, false));
 }
 
@@ -227,15 +227,15 @@ fn event() -> impl Strategy<Value = Event> {
     ]
 }
 
-fn terms() -> impl Strategy<Value = Terms> {
+fn times() -> impl Strategy<Value = JobTimes> {
     (0..200u64, 0..200u64, 0..2_000u64).prop_map(|(ttl, idle, max_age)| only(ttl, idle, max_age))
 }
 
 proptest! {
     /// It ends exactly once, gets at most one `Hurry` and only while it ends, and never lives again.
     #[test]
-    fn job_ends_exactly_once(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
-        let mut life = Life::begin(at(0), terms);
+    fn job_ends_exactly_once(times in times(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
+        let mut life = JobLife::begin(at(0), times);
         let (mut now, mut ends, mut hurries, mut first) = (0, 0, 0, None);
         for (event, pause) in history {
             now += pause;
@@ -266,9 +266,9 @@ proptest! {
     /// It ends only with a reason: a request, a lost owner, or a time limit that has passed by an independent
     /// calculation.
     #[test]
-    fn job_ends_only_with_a_reason(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
-        let mut life = Life::begin(at(0), terms.clone());
-        let (mut now, mut uses, mut quiet, mut lease, mut ttl) = (0, 0u32, None, None, terms.ttl);
+    fn job_ends_only_with_a_reason(times in times(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
+        let mut life = JobLife::begin(at(0), times.clone());
+        let (mut now, mut uses, mut quiet, mut lease, mut ttl) = (0, 0u32, None, None, times.ttl);
         for (event, pause) in history {
             now += pause;
             let asked = matches!(event, Event::End { .. } | Event::OwnerLost(_));
@@ -294,8 +294,8 @@ proptest! {
             };
             match reason {
                 Reason::LeaseExpired => prop_assert!(late || lease.is_some_and(|until| at(now) >= until)),
-                Reason::Idle => prop_assert!(uses == 0 && over(quiet, terms.idle)),
-                Reason::MaxAge => prop_assert!(over(Some(at(0)), terms.max_age)),
+                Reason::Idle => prop_assert!(uses == 0 && over(quiet, times.idle)),
+                Reason::MaxAge => prop_assert!(over(Some(at(0)), times.max_age)),
                 _ => prop_assert!(asked),
             }
         }
@@ -303,9 +303,9 @@ proptest! {
 
     /// With a maximum age, time alone ends a job.
     #[test]
-    fn time_ends_a_job_with_a_maximum_age(terms in terms(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
-        prop_assume!(terms.max_age.is_some());
-        let mut life = Life::begin(at(0), terms);
+    fn time_ends_a_job_with_a_maximum_age(times in times(), history in prop::collection::vec((event(), 0..60u64), 0..60)) {
+        prop_assume!(times.max_age.is_some());
+        let mut life = JobLife::begin(at(0), times);
         let mut now = 0;
         for (event, pause) in history {
             now += pause;

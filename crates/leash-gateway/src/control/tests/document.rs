@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use super::super::openapi;
 use super::*;
-use crate::config::{LEASE, Misread, NEW_SESSION, read_request};
+use crate::config::{LEASE, NEW_SESSION, RequestError, read_request};
 use crate::respond::Answer;
 use leash_upstream::scripted::run;
 use testkit::openapi::OpenApi;
@@ -72,8 +72,8 @@ impl Place {
         };
         let faults = match read {
             Ok(()) => return Vec::new(),
-            Err(Misread::Faults(faults)) => faults,
-            Err(Misread::NotJson(fault)) => panic!("{fault:?}"),
+            Err(RequestError::Faults(faults)) => faults,
+            Err(RequestError::NotJson(fault)) => panic!("{fault:?}"),
         };
         let here = format!("{}/{key}", self.pointer);
         let missing = format!("the request has no `{key}`");

@@ -36,7 +36,7 @@ impl Rig {
         let mut request =
             self.request("POST", "/v1/sessions", &wanted(servers, json!({"owner": {"connection": true}})));
         request.headers_mut().insert("accept", HeaderValue::from_static("text/event-stream"));
-        let answer = Client::new().send(request).await.expect("an answer");
+        let answer = UpstreamClient::new().send(request).await.expect("an answer");
         assert_eq!(answer.status(), 201);
         let location = answer.headers()["location"].to_str().expect("text").to_owned();
         let mut body = answer.into_body();
@@ -137,7 +137,7 @@ fn a_reader_that_does_not_read_is_cut_off() {
         let bus = &rig.jobs.bus;
         let mut body = Box::pin(bus.listen(None));
         for _ in 0..leash_model::limits::EVENT_QUEUE + 50 {
-            bus.tell("x", super::super::events::What::Started, None, None);
+            bus.tell("x", super::super::events::EventKind::Started, None, None);
         }
         let mut heard = String::new();
         while let Some(frame) = body.frame().await {
@@ -147,7 +147,7 @@ fn a_reader_that_does_not_read_is_cut_off() {
         assert_eq!(heard.len(), leash_model::limits::EVENT_QUEUE + 1);
         assert_eq!(heard.last().map(|(name, _)| name.as_str()), Some("lost"));
         drop(body);
-        bus.tell("x", super::super::events::What::Started, None, None);
+        bus.tell("x", super::super::events::EventKind::Started, None, None);
         assert_eq!(bus.readers(), 0);
     });
 }

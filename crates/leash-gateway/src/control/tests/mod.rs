@@ -37,7 +37,7 @@ use leash_tree::ledger::book::Book;
 use leash_tree::ledger::receipts;
 use leash_tree::places::Places;
 use leash_upstream::body::Body;
-use leash_upstream::client::Client;
+use leash_upstream::client::UpstreamClient;
 use leash_upstream::scripted::{Reply, Scripted, Seen, reply, status};
 use testkit::Scratch;
 
@@ -50,7 +50,7 @@ const RESULT: &str = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"202
 struct Rig {
     gateway: Rc<Gateway>,
     jobs: Rc<Jobs>,
-    client: Client,
+    client: UpstreamClient,
     control: SocketAddr,
     stop: CancellationToken,
     _dir: Scratch,
@@ -77,7 +77,7 @@ impl Rig {
         let door = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let control = door.local_addr().expect("its address");
         tasks.spawn_local(accept(Rc::clone(&jobs), door));
-        Rig { gateway, jobs, client: Client::new(), control, stop, _dir: dir, _tasks: tasks }
+        Rig { gateway, jobs, client: UpstreamClient::new(), control, stop, _dir: dir, _tasks: tasks }
     }
 
     fn request(&self, method: &str, path: &str, body: &str) -> Request<Full<Bytes>> {
@@ -142,7 +142,7 @@ impl Rig {
     /// Sends a client's request in a task of its own.
     fn beside(&self, request: Request<Full<Bytes>>) -> Beside {
         let mut task = JoinSet::new();
-        let client = Client::new();
+        let client = UpstreamClient::new();
         task.spawn_local(async move { told(client.send(request).await.expect("an answer")).await });
         Beside(task)
     }

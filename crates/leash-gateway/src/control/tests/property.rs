@@ -53,7 +53,7 @@ struct Known {
 
 async fn leave(rig: &Rig, known: &Known, session: Option<&str>, body: &str) {
     let before = known.upstream.seen().len();
-    let client = Client::new();
+    let client = UpstreamClient::new();
     tokio::select! {
         answer = client.send(rig.mcp(&known.job, Method::POST, session, body)) => drop(answer),
         () = known.upstream.until(|seen| seen.len() > before) => {}

@@ -40,7 +40,8 @@ fn session_is_deleted_if_the_client_leaves_in_the_middle_of_the_response() {
         })
         .await;
         let rig = Rig::start(&upstream.url()).await;
-        let answer = Client::new().send(rig.request(Method::POST, "/s/mcp", None, INITIALIZE)).await.expect("a head");
+        let answer =
+            UpstreamClient::new().send(rig.request(Method::POST, "/s/mcp", None, INITIALIZE)).await.expect("a head");
         assert_eq!(rig.booked(), ["half"]);
         sender.send("id: 1\ndata:\n\n".into()).expect("sent");
         drop(answer);

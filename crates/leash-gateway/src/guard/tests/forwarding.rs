@@ -89,7 +89,7 @@ fn modern_client_that_leaves_ends_its_upstream_request() {
         let upstream = Scripted::start(move |_| reply(events(body.borrow_mut().take().expect("one request")))).await;
         let rig = Rig::start(&upstream.url()).await;
         let request = rig.request(Method::POST, "/s/mcp", None, MODERN);
-        let mut answer = Client::new().send(request).await.expect("a head").into_body();
+        let mut answer = UpstreamClient::new().send(request).await.expect("a head").into_body();
         sender.send("data: 1\n\n".into()).expect("sent");
         assert_eq!(next(&mut answer).await.as_deref(), Some("data: 1\n\n"));
         drop(answer);

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::config::KeepAlive;
-use crate::guard::listen::Listening;
-use crate::guard::stream::Until;
+use crate::guard::listen::ListenBody;
+use crate::guard::stream::ResponseLimit;
 use crate::metrics::Metrics;
 use leash_upstream::scripted::{run, stream};
 
@@ -96,7 +96,7 @@ fn session_becomes_idle_after_its_listener_leaves() {
         let session = rig.open().await;
         let (sender, body) = stream();
         *fake.stream.borrow_mut() = Some(body);
-        let client = Client::new();
+        let client = UpstreamClient::new();
         let answer = client.send(rig.request(Method::GET, "/s/mcp", Some(&session), "")).await.expect("a stream");
         drop((answer, client));
         rig.quiet().await;
@@ -166,7 +166,7 @@ fn silent_stream_gets_comments_only_between_events() {
     runtime.block_on(async {
         let (sender, body) = stream();
         let counters = Metrics::default().of(&"s".into());
-        let mut listening = Listening::new(body, counters, Until::End);
+        let mut listening = ListenBody::new(body, counters, ResponseLimit::End);
         let mut next = async || {
             let frame = listening.frame().await.expect("not the end").expect("not broken");
             String::from_utf8_lossy(frame.data_ref().expect("bytes")).into_owned()

@@ -22,7 +22,7 @@ use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{self, OwnerPolicy, Policy, Settings, Target};
+use crate::config::{self, OwnerPolicy, ServerTarget, SessionPolicy, Settings};
 use crate::control::Jobs;
 use crate::state::gateway::Gateway;
 use crate::{listen, serve};
@@ -32,9 +32,9 @@ use leash_protocol::headers::SESSION_ID;
 use leash_tree::ledger::book::Book;
 use leash_tree::ledger::receipts;
 use leash_tree::places::Places;
-use leash_upstream::address::Transport;
+use leash_upstream::address::HttpTransport;
 use leash_upstream::body::Body;
-use leash_upstream::client::Client;
+use leash_upstream::client::UpstreamClient;
 use leash_upstream::notice::Notice;
 use leash_upstream::scripted::{Reply, Scripted, Seen, reply, status};
 use testkit::Scratch;
@@ -50,7 +50,7 @@ pub(super) const MODERN: &str = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"
 /// A gateway in front of one server, `s`.
 pub(super) struct Rig {
     pub(super) gateway: Rc<Gateway>,
-    pub(super) client: Client,
+    pub(super) client: UpstreamClient,
     address: SocketAddr,
     _dir: Scratch,
     notices: Rc<RefCell<Vec<String>>>,
@@ -60,8 +60,8 @@ pub(super) struct Rig {
 
 /// The gateway's settings for its server.
 pub(super) struct Terms {
-    pub(super) policy: Policy,
-    pub(super) transport: Transport,
+    pub(super) policy: SessionPolicy,
+    pub(super) transport: HttpTransport,
     pub(super) headers: Vec<(String, String)>,
     pub(super) query: &'static str,
     pub(super) max_sessions: usize,
@@ -71,8 +71,8 @@ impl Default for Terms {
     fn default() -> Terms {
         // The client of these tests is the test process, which lives on. So sessions end by traffic, not by their
         // owner.
-        let policy = Policy { owner: OwnerPolicy::Traffic, ..Policy::default() };
-        Terms { policy, transport: Transport::Streamable, headers: Vec::new(), query: "", max_sessions: 1000 }
+        let policy = SessionPolicy { owner: OwnerPolicy::Traffic, ..SessionPolicy::default() };
+        Terms { policy, transport: HttpTransport::Streamable, headers: Vec::new(), query: "", max_sessions: 1000 }
     }
 }
 
@@ -83,12 +83,12 @@ impl Rig {
 
     pub(super) async fn with(upstream: &Uri, terms: Terms) -> Rig {
         let url = format!("{upstream}{}", terms.query);
-        let target = Target::Url(
+        let target = ServerTarget::Url(
             leash_upstream::address::upstream(&url, &terms.headers, terms.transport).expect("a fine address"),
         );
         let mut settings = Settings { max_sessions: terms.max_sessions, ..Settings::default() };
         settings.listen.set_port(0);
-        let server = config::Server { name: "s".to_owned(), policy: terms.policy, target };
+        let server = config::ServerSettings { name: "s".to_owned(), policy: terms.policy, target };
         settings.servers.insert("s".to_owned(), server);
         let dir = Scratch::new();
         let places = Places::below(&*dir);
@@ -104,7 +104,7 @@ impl Rig {
         let jobs = Jobs::new(Rc::clone(&gateway));
         tasks.spawn_local(listen::accept(Rc::clone(&jobs), listener, stop.clone()));
         tasks.spawn_local(serve::tick(jobs));
-        Rig { gateway, client: Client::new(), address, _dir: dir, notices, stop, _tasks: tasks }
+        Rig { gateway, client: UpstreamClient::new(), address, _dir: dir, notices, stop, _tasks: tasks }
     }
 
     pub(super) fn request(
@@ -155,7 +155,7 @@ impl Rig {
 
     /// Sends a request and leaves as soon as `seen` returns, without waiting for the response.
     pub(super) async fn abandon(&self, request: Request<Full<Bytes>>, seen: impl Future<Output = ()>) {
-        let client = Client::new();
+        let client = UpstreamClient::new();
         tokio::select! {
             answer = client.send(request) => panic!("an answer: {answer:?}"),
             () = seen => {}

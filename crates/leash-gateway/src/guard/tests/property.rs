@@ -55,7 +55,7 @@ async fn perform(rig: &Rig, upstream: &Scripted, fake: &Fake, sessions: &mut Vec
             *fake.hold.borrow_mut() = None;
             hold.cancel();
         }
-        Step::AbandonHead => drop(Client::new().send(initialize()).await),
+        Step::AbandonHead => drop(UpstreamClient::new().send(initialize()).await),
         Step::Use(nth) => {
             if let Some(session) = sessions.get(nth) {
                 rig.post(Some(session), CALL).await;
@@ -63,7 +63,7 @@ async fn perform(rig: &Rig, upstream: &Scripted, fake: &Fake, sessions: &mut Vec
         }
         Step::Listen(nth) => {
             if let Some(session) = sessions.get(nth) {
-                drop(Client::new().send(rig.request(Method::GET, "/s/mcp", Some(session), "")).await);
+                drop(UpstreamClient::new().send(rig.request(Method::GET, "/s/mcp", Some(session), "")).await);
             }
         }
         Step::Delete(nth) if nth < sessions.len() => {

@@ -6,7 +6,7 @@ use super::*;
 use leash_upstream::scripted::{run, stream};
 
 fn terms() -> Terms {
-    Terms { transport: Transport::Sse, ..Terms::default() }
+    Terms { transport: HttpTransport::Sse, ..Terms::default() }
 }
 
 /// A server whose stream begins with `first`.
@@ -26,7 +26,7 @@ async fn server(first: &'static str) -> (Scripted, Rc<RefCell<Vec<UnboundedSende
     (upstream, streams)
 }
 
-async fn open(rig: &Rig, client: &Client) -> (Incoming, String) {
+async fn open(rig: &Rig, client: &UpstreamClient) -> (Incoming, String) {
     let answer = client.send(rig.request(Method::GET, "/s/sse", None, "")).await.expect("a stream");
     assert_eq!(answer.status(), 200);
     let mut body = answer.into_body();
@@ -67,7 +67,7 @@ fn session_ends_when_the_client_the_server_or_leash_closes_the_stream() {
         let (upstream, streams) = server("event: endpoint\ndata: /m\n\n").await;
         let rig = Rig::with(&upstream.url(), terms()).await;
         // The client leaves.
-        let client = Client::new();
+        let client = UpstreamClient::new();
         let (body, first) = open(&rig, &client).await;
         let ours = first.trim_start_matches("event: endpoint\ndata: ").trim().to_owned();
         drop((body, client));
@@ -129,7 +129,7 @@ fn server_without_an_endpoint_event_is_a_timeout() {
         assert_eq!(answer.status(), 504);
         upstream.connections(0).await;
         // A client that leaves also ends the request to the server.
-        let rig = Rig::with(&upstream.url(), super::Terms { transport: Transport::Sse, ..Terms::default() }).await;
+        let rig = Rig::with(&upstream.url(), super::Terms { transport: HttpTransport::Sse, ..Terms::default() }).await;
         let request = rig.request(Method::GET, "/s/sse", None, "");
         // The request of the first rig may not have arrived.
         let before = upstream.seen().len();

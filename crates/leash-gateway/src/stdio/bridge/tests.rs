@@ -8,9 +8,9 @@ use tokio::net::unix::pipe;
 use tokio::task::LocalSet;
 use tokio::time::{Duration, timeout};
 
-use super::super::super::held::Memory;
-use super::super::log::Next;
-use super::super::switch::First;
+use super::super::super::response_memory::ResponseMemory;
+use super::super::log::NextMessage;
+use super::super::switch::PostAnswer;
 use super::*;
 use crate::state::stop::StopOrder;
 use leash_upstream::origin::Origin;
@@ -40,12 +40,12 @@ impl Stage {
         input.writable().await.unwrap();
         let (stdout, output) = pipe::pipe().unwrap();
         let tasks = TaskTracker::new();
-        let bridge = Bridge::new(Parts {
+        let bridge = Bridge::new(BridgeParts {
             session: Weak::new(),
             gateway: Weak::new(),
             server: "x".into(),
             counters: Rc::default(),
-            account: Memory::default().account(Origin::User(0)),
+            account: ResponseMemory::default().account(Origin::User(0)),
             input,
             tasks: tasks.clone(),
             stop: StopOrder::default().signal(),
@@ -56,9 +56,9 @@ impl Stage {
         Stage { bridge, stdin: BufReader::new(stdin).lines(), stdout }
     }
 
-    fn ask(&self, id: u64) -> Reader {
+    fn ask(&self, id: u64) -> StreamReader {
         let line = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"m"}}"#);
-        let request = Request { key: IdKey::from_number(id), token: None };
+        let request = NewRequest { key: IdKey::from_number(id), token: None };
         self.bridge.ask(&[request], line.into()).expect("the server is there")
     }
 
@@ -75,7 +75,7 @@ fn answer(id: u64) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#)
 }
 
-async fn next(reader: &Reader) -> Next {
+async fn next(reader: &StreamReader) -> NextMessage {
     std::future::poll_fn(|cx| reader.poll_next(cx)).await
 }
 
@@ -88,8 +88,8 @@ fn a_request_goes_through_and_its_answer_comes_back() {
         stage.says("\nthis is no protocol").await;
         stage.says(&answer(2)).await;
         stage.says(&answer(1)).await;
-        assert_eq!(two.first(false, true).await, First::Whole(answer(2).into()));
-        assert_eq!(one.first(false, true).await, First::Whole(answer(1).into()));
+        assert_eq!(two.first(false, true).await, PostAnswer::Whole(answer(2).into()));
+        assert_eq!(one.first(false, true).await, PostAnswer::Whole(answer(1).into()));
     });
 }
 
@@ -98,17 +98,17 @@ fn requests_to_a_server_that_exited_get_errors() {
     run(|mut stage| async move {
         let reader = stage.ask(1);
         stage.hears().await;
-        let listener = Reader::listen(&stage.bridge).unwrap();
+        let listener = StreamReader::listen(&stage.bridge).unwrap();
         // The server's last line counts even without a newline.
         stage.stdout.write_all(answer(1).as_bytes()).await.unwrap();
         let late = stage.ask(2);
         drop(stage.stdout);
-        assert_eq!(reader.first(false, true).await, First::Whole(answer(1).into()));
-        let First::Whole(error) = late.first(false, true).await else { panic!("no answer") };
+        assert_eq!(reader.first(false, true).await, PostAnswer::Whole(answer(1).into()));
+        let PostAnswer::Whole(error) = late.first(false, true).await else { panic!("no answer") };
         assert!(String::from_utf8_lossy(&error).contains("exited"), "{error:?}");
-        assert_eq!(next(&listener).await, Next::End);
-        let request = Request { key: IdKey::from_number(3), token: None };
-        assert!(matches!(stage.bridge.ask(&[request], "{}".into()), Err(Refused::Closed)));
+        assert_eq!(next(&listener).await, NextMessage::End);
+        let request = NewRequest { key: IdKey::from_number(3), token: None };
+        assert!(matches!(stage.bridge.ask(&[request], "{}".into()), Err(NotSent::Closed)));
     });
 }
 
@@ -117,8 +117,8 @@ fn a_server_that_closed_its_input_is_gone() {
     run(|stage| async move {
         let Stage { bridge, stdin, stdout } = stage;
         drop(stdin);
-        let request = Request { key: IdKey::from_number(1), token: None };
-        assert!(matches!(bridge.ask(&[request], "{}".into()), Err(Refused::Closed)));
+        let request = NewRequest { key: IdKey::from_number(1), token: None };
+        assert!(matches!(bridge.ask(&[request], "{}".into()), Err(NotSent::Closed)));
         drop(stdout);
     });
 }
@@ -129,25 +129,25 @@ fn a_stream_is_resumed_after_its_connection_is_lost() {
         let reader = stage.ask(1);
         let note = r#"{"jsonrpc":"2.0","method":"n"}"#;
         stage.says(note).await;
-        assert_eq!(reader.first(false, true).await, First::Stream);
-        assert_eq!(next(&reader).await, Next::Message(1, note.into()));
+        assert_eq!(reader.first(false, true).await, PostAnswer::Stream);
+        assert_eq!(next(&reader).await, NextMessage::Message(1, note.into()));
         drop(reader);
         stage.says(note).await;
         stage.says(&answer(1)).await;
-        let again = Reader::resume(&stage.bridge, 1, 1).expect("the stream is kept");
-        assert_eq!(next(&again).await, Next::Message(2, note.into()));
-        assert_eq!(next(&again).await, Next::Message(3, answer(1).into()));
-        assert_eq!(next(&again).await, Next::End);
+        let again = StreamReader::resume(&stage.bridge, 1, 1).expect("the stream is kept");
+        assert_eq!(next(&again).await, NextMessage::Message(2, note.into()));
+        assert_eq!(next(&again).await, NextMessage::Message(3, answer(1).into()));
+        assert_eq!(next(&again).await, NextMessage::End);
         // The client can resume once more from the start, now that the stream is complete.
-        let again = Reader::resume(&stage.bridge, 1, 0).expect("the stream is kept");
-        assert_eq!(next(&again).await, Next::Message(1, note.into()));
+        let again = StreamReader::resume(&stage.bridge, 1, 0).expect("the stream is kept");
+        assert_eq!(next(&again).await, NextMessage::Message(1, note.into()));
     });
 }
 
 #[test]
 fn a_client_that_does_not_read_makes_the_server_wait() {
     run(|mut stage| async move {
-        let listener = Reader::listen(&stage.bridge).unwrap();
+        let listener = StreamReader::listen(&stage.bridge).unwrap();
         let message = format!(r#"{{"jsonrpc":"2.0","method":"n","params":"{}"}}"#, "x".repeat(50_000));
         let count = 100;
         let mut said = 0;
@@ -177,7 +177,7 @@ fn a_client_that_does_not_read_makes_the_server_wait() {
         };
         let read = async {
             for number in 1..=count as u64 {
-                assert_eq!(next(&listener).await, Next::Message(number, message.clone().into()));
+                assert_eq!(next(&listener).await, NextMessage::Message(number, message.clone().into()));
             }
         };
         tokio::join!(rest, read);
@@ -193,7 +193,7 @@ fn the_servers_answer_to_a_cancelled_request_is_delivered() {
         stage.bridge.cancelled(IdKey::from_number(1), &tasks);
         assert_eq!(tasks.len(), 1, "one task per request");
         stage.says(&answer(1)).await;
-        assert_eq!(reader.first(false, true).await, First::Whole(answer(1).into()));
+        assert_eq!(reader.first(false, true).await, PostAnswer::Whole(answer(1).into()));
     });
 }
 
@@ -211,7 +211,7 @@ fn an_abort_tells_the_server_and_answers_the_clients() {
             assert_eq!(line, format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#));
         }
         for reader in [one, two] {
-            let First::Whole(error) = reader.first(false, true).await else { panic!("no answer") };
+            let PostAnswer::Whole(error) = reader.first(false, true).await else { panic!("no answer") };
             assert!(String::from_utf8_lossy(&error).contains(r#""message":"aborted""#), "{error:?}");
         }
         // If the server answers an aborted request all the same, the answer is dropped, and the session goes on.
@@ -219,7 +219,7 @@ fn an_abort_tells_the_server_and_answers_the_clients() {
         let next = stage.ask(1);
         stage.hears().await;
         stage.says(&answer(1)).await;
-        assert_eq!(next.first(false, true).await, First::Whole(answer(1).into()));
+        assert_eq!(next.first(false, true).await, PostAnswer::Whole(answer(1).into()));
     });
 }
 
@@ -230,11 +230,11 @@ fn a_slow_answer_becomes_a_stream_soon_after_initialize() {
         let opening = stage.ask(0);
         let result = r#"{"jsonrpc":"2.0","id":0,"result":{"protocolVersion":"2025-11-25"}}"#;
         stage.says(result).await;
-        assert_eq!(opening.first(false, true).await, First::Whole(result.into()));
+        assert_eq!(opening.first(false, true).await, PostAnswer::Whole(result.into()));
         assert!(stage.bridge.primes());
         // Well below the window of earlier versions.
         let slow = stage.ask(1);
-        assert_eq!(timeout(LIMIT / 4, slow.first(false, false)).await, Ok(First::Stream));
+        assert_eq!(timeout(LIMIT / 4, slow.first(false, false)).await, Ok(PostAnswer::Stream));
         assert!(slow.priming().is_some());
     });
 }

@@ -10,11 +10,11 @@ fn run(test: impl Future<Output = ()>) {
     LocalSet::new().block_on(&runtime, test);
 }
 
-async fn pair() -> (Rc<Input>, Receiver) {
+async fn pair() -> (Rc<ServerInput>, Receiver) {
     let (sender, receiver) = pipe::pipe().unwrap();
     // The runtime takes a new pipe for full until it has polled it.
     sender.writable().await.unwrap();
-    (Input::new(sender, TaskTracker::new()), receiver)
+    (ServerInput::new(sender, TaskTracker::new()), receiver)
 }
 
 async fn read(receiver: &mut Receiver, length: usize) -> Vec<u8> {
@@ -77,14 +77,14 @@ fn input_is_closed_when_the_reader_leaves() {
         let (input, receiver) = pair().await;
         let ticket = input.give(line(b'a', 300_000)).unwrap();
         drop(receiver);
-        assert_eq!(input.written(ticket).await, Err(Closed));
-        assert_eq!(input.give(Bytes::from_static(b"b")), Err(Closed));
+        assert_eq!(input.written(ticket).await, Err(InputClosed));
+        assert_eq!(input.give(Bytes::from_static(b"b")), Err(InputClosed));
         assert_eq!(input.room().await, Ok(()), "nothing waits");
     });
     run(async {
         let (input, receiver) = pair().await;
         drop(receiver);
-        assert_eq!(input.give(Bytes::from_static(b"b")), Err(Closed));
+        assert_eq!(input.give(Bytes::from_static(b"b")), Err(InputClosed));
     });
 }
 
@@ -99,7 +99,7 @@ fn close_ends_the_input_even_while_lines_wait() {
         let mut rest = Vec::new();
         receiver.read_to_end(&mut rest).await.unwrap();
         assert!(rest.len() < 300_000);
-        assert_eq!(input.give(Bytes::from_static(b"b")), Err(Closed));
+        assert_eq!(input.give(Bytes::from_static(b"b")), Err(InputClosed));
     });
 }
 

@@ -8,20 +8,20 @@ fn text(bytes: &str) -> Bytes {
     Bytes::copy_from_slice(bytes.as_bytes())
 }
 
-fn read(log: &mut Log, id: StreamId, reader: u32) -> Next {
+fn read(log: &mut StreamLog, id: StreamId, reader: u32) -> NextMessage {
     log.next(id, reader, Waker::noop())
 }
 
-fn message(number: u64, bytes: &str) -> Next {
-    Next::Message(number, text(bytes))
+fn message(number: u64, bytes: &str) -> NextMessage {
+    NextMessage::Message(number, text(bytes))
 }
 
 /// Checks that the sums kept beside the streams equal those of the streams.
-fn check(log: &Log) {
+fn check(log: &StreamLog) {
     let streams = || log.streams.values();
     assert_eq!(log.bytes, streams().flat_map(|stream| &stream.messages).map(Bytes::len).sum::<usize>());
     assert_eq!(log.messages, streams().map(|stream| stream.messages.len()).sum::<usize>());
-    let unread = streams().filter(|stream| stream.reading).map(Stream::unread_bytes);
+    let unread = streams().filter(|stream| stream.reading).map(LogStream::unread_bytes);
     assert_eq!(log.unread, unread.sum::<usize>());
     for (id, stream) in &log.streams {
         let delivered = log.delivered.iter().filter(|delivered| *delivered == id).count();
@@ -37,21 +37,21 @@ fn check(log: &Log) {
 
 #[test]
 fn a_stream_is_read_in_order_and_ends() {
-    let mut log = Log::new(100);
+    let mut log = StreamLog::new(100);
     log.open(1);
-    assert_eq!(read(&mut log, 1, 0), Next::Wait);
+    assert_eq!(read(&mut log, 1, 0), NextMessage::Wait);
     log.push(1, text("a"));
     log.push(1, text("b"));
     log.finish(1);
     assert_eq!(read(&mut log, 1, 0), message(1, "a"));
     assert_eq!(read(&mut log, 1, 0), message(2, "b"));
-    assert_eq!(read(&mut log, 1, 0), Next::End);
+    assert_eq!(read(&mut log, 1, 0), NextMessage::End);
     check(&log);
 }
 
 #[test]
 fn taking_a_whole_answer_removes_its_stream() {
-    let mut log = Log::new(100);
+    let mut log = StreamLog::new(100);
     log.open(1);
     assert_eq!(log.take(1), None, "it is not over");
     log.push(1, text("a"));
@@ -64,7 +64,7 @@ fn taking_a_whole_answer_removes_its_stream() {
 
 #[test]
 fn a_message_that_was_read_can_be_read_again() {
-    let mut log = Log::new(100);
+    let mut log = StreamLog::new(100);
     log.open(1);
     for part in ["a", "b", "c"] {
         log.push(1, text(part));
@@ -74,18 +74,18 @@ fn a_message_that_was_read_can_be_read_again() {
     assert_eq!(log.leave(1, 0), [""; 0]);
     log.push(1, text("d"));
     let reader = log.resume(1, 1).expect("the stream is known");
-    assert_eq!(read(&mut log, 1, 0), Next::Cut, "the first connection is no longer the reader");
+    assert_eq!(read(&mut log, 1, 0), NextMessage::Cut, "the first connection is no longer the reader");
     check(&log);
     for (number, part) in [(2, "b"), (3, "c"), (4, "d")] {
         assert_eq!(read(&mut log, 1, reader), message(number, part));
     }
-    assert_eq!(read(&mut log, 1, reader), Next::Wait);
+    assert_eq!(read(&mut log, 1, reader), NextMessage::Wait);
     check(&log);
 }
 
 #[test]
 fn a_finished_stream_can_be_resumed_while_it_is_kept() {
-    let mut log = Log::new(3);
+    let mut log = StreamLog::new(3);
     log.open(1);
     log.push(1, text("a"));
     log.finish(1);
@@ -93,7 +93,7 @@ fn a_finished_stream_can_be_resumed_while_it_is_kept() {
     assert_eq!(log.leave(1, 0), [""; 0]);
     let reader = log.resume(1, 0).expect("it is kept");
     assert_eq!(read(&mut log, 1, reader), message(1, "a"));
-    assert_eq!(read(&mut log, 1, reader), Next::End);
+    assert_eq!(read(&mut log, 1, reader), NextMessage::End);
     assert_eq!(log.leave(1, reader), [""; 0]);
     log.listen();
     log.push(GET, text("bcd"));
@@ -103,7 +103,7 @@ fn a_finished_stream_can_be_resumed_while_it_is_kept() {
 
 #[test]
 fn an_event_that_was_never_sent_cannot_be_resumed() {
-    let mut log = Log::new(100);
+    let mut log = StreamLog::new(100);
     log.open(1);
     log.push(1, text("a"));
     assert_eq!(log.resume(1, 1), None, "it was not sent yet");
@@ -115,7 +115,7 @@ fn an_event_that_was_never_sent_cannot_be_resumed() {
 
 #[test]
 fn messages_of_a_stream_without_a_known_event_are_handed_back() {
-    let mut log = Log::new(100);
+    let mut log = StreamLog::new(100);
     log.open(1);
     log.push(1, text("a"));
     assert_eq!(log.leave(1, 0), [text("a")]);
@@ -130,7 +130,7 @@ fn messages_of_a_stream_without_a_known_event_are_handed_back() {
 
 #[test]
 fn a_listener_goes_on_where_the_last_one_stopped() {
-    let mut log = Log::new(100);
+    let mut log = StreamLog::new(100);
     log.push(GET, text("a"));
     log.push(GET, text("b"));
     let first = log.listen();
@@ -144,7 +144,7 @@ fn a_listener_goes_on_where_the_last_one_stopped() {
 
 #[test]
 fn delivered_messages_are_dropped_before_unread_ones_and_the_oldest_first() {
-    let mut log = Log::new(4);
+    let mut log = StreamLog::new(4);
     log.push(GET, text("aa"));
     log.open(1);
     log.push(1, text("b"));
@@ -167,7 +167,7 @@ fn delivered_messages_are_dropped_before_unread_ones_and_the_oldest_first() {
 
 #[test]
 fn one_message_may_be_larger_than_the_room() {
-    let mut log = Log::new(1);
+    let mut log = StreamLog::new(1);
     log.push(GET, text("large"));
     assert_eq!(log.take_lost(), 0);
     log.push(GET, text("larger"));
@@ -180,20 +180,20 @@ fn one_message_may_be_larger_than_the_room() {
 
 #[test]
 fn only_a_reader_that_does_not_read_is_cut() {
-    let mut log = Log::new(100);
+    let mut log = StreamLog::new(100);
     for id in 1..=3 {
         log.open(id);
     }
-    log.look();
+    log.start_observing();
     log.push(1, text("a"));
     log.push(2, text("b"));
     log.push(2, text("b"));
     read(&mut log, 2, 0);
     log.name(1);
     assert_eq!(log.cut_stalled(), [""; 0]);
-    assert_eq!(read(&mut log, 1, 0), Next::Cut);
+    assert_eq!(read(&mut log, 1, 0), NextMessage::Cut);
     assert_eq!(read(&mut log, 2, 0), message(2, "b"));
-    assert_eq!(read(&mut log, 3, 0), Next::Wait);
+    assert_eq!(read(&mut log, 3, 0), NextMessage::Wait);
     let reader = log.resume(1, 0).expect("it may come back");
     assert_eq!(read(&mut log, 1, reader), message(1, "a"));
     check(&log);
@@ -234,7 +234,7 @@ fn step() -> impl Strategy<Value = Step> {
 proptest! {
     #[test]
     fn the_sums_are_right_after_any_steps(steps in proptest::collection::vec(step(), 0..120), room in 0..40_usize) {
-        let mut log = Log::new(room);
+        let mut log = StreamLog::new(room);
         let mut readers = [0; 5];
         let mut opened = 0;
         for step in steps {
@@ -257,7 +257,7 @@ proptest! {
                     }
                 }
                 Step::Listen => readers[0] = log.listen(),
-                Step::Look => log.look(),
+                Step::Look => log.start_observing(),
                 Step::Cut => drop(log.cut_stalled()),
             }
             check(&log);

@@ -14,10 +14,10 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
-use super::super::log::Next;
-use super::super::sleeper::Sleeper;
-use super::super::window::Turns;
-use leash_protocol::envelope::{Envelope, IdKey, Kind, Message, Splice, codes, error_body};
+use super::super::log::NextMessage;
+use super::super::waiting_task::WaitingTask;
+use super::super::window::TimerTurns;
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, Splice, codes, error_body};
 use leash_protocol::header_copies::HeaderCopies;
 
 /// A request's number on the pipe.
@@ -26,7 +26,7 @@ pub(super) type Number = u64;
 /// The requests in flight on one pipe.
 #[derive(Debug, Default)]
 pub(super) struct Exchanges {
-    open: BTreeMap<Number, Exchange>,
+    open: BTreeMap<Number, OpenRequest>,
     last: Number,
     /// Bytes that wait for connections.
     unread: usize,
@@ -36,7 +36,7 @@ pub(super) struct Exchanges {
 
 /// A request and the messages that came for it.
 #[derive(Debug)]
-struct Exchange {
+struct OpenRequest {
     /// The client's id and progress token, as it wrote them.
     id: Box<RawValue>,
     token: Option<Box<RawValue>>,
@@ -51,15 +51,15 @@ struct Exchange {
     cancelled: bool,
     /// True if its connection was cut because it was too slow.
     cut: bool,
-    /// True if its connection took a message since [`Exchanges::look`].
+    /// True if its connection took a message since [`Exchanges::start_observing`].
     moved: bool,
-    turns: Turns,
-    sleeper: Sleeper,
+    turns: TimerTurns,
+    waiting_task: WaitingTask,
 }
 
 /// The form of the answer to a request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum First {
+pub(super) enum ModernAnswer {
     /// Not decided yet.
     Wait,
     /// By one body.
@@ -80,7 +80,7 @@ impl Exchanges {
             line.replace(token, number.to_string());
         }
         self.last = number;
-        let exchange = Exchange {
+        let exchange = OpenRequest {
             id: id.to_owned(),
             token: token.map(ToOwned::to_owned),
             lists_tools: envelope.method.as_deref() == Some("tools/list"),
@@ -90,8 +90,8 @@ impl Exchanges {
             cancelled: false,
             cut: false,
             moved: false,
-            turns: Turns::default(),
-            sleeper: Sleeper::default(),
+            turns: TimerTurns::default(),
+            waiting_task: WaitingTask::default(),
         };
         self.open.insert(number, exchange);
         Some((number, line.finish().into()))
@@ -106,10 +106,10 @@ impl Exchanges {
     pub(super) fn deliver(&mut self, line: &[u8], envelope: &Envelope<'_>) -> bool {
         let named = |raw: Option<&RawValue>| raw.and_then(IdKey::of).and_then(|key| key.number());
         match envelope.kind {
-            Kind::Response => named(envelope.id).is_some_and(|number| self.answer(number, line, envelope)),
+            EnvelopeKind::Response => named(envelope.id).is_some_and(|number| self.answer(number, line, envelope)),
             // In this era a server sends no requests, and a client has no way to answer one.
-            Kind::Request => false,
-            Kind::Notification => {
+            EnvelopeKind::Request => false,
+            EnvelopeKind::Notification => {
                 let (progress, ended, subscription) =
                     (envelope.progress_token(), envelope.cancelled(), envelope.subscription());
                 let number = named(progress).or(named(ended)).or(named(subscription));
@@ -156,24 +156,24 @@ impl Exchanges {
         exchange.mixed |= mixed;
         self.unread += message.len();
         exchange.messages.push_back(message);
-        exchange.sleeper.wake();
+        exchange.waiting_task.wake();
         true
     }
 
     /// Returns how a request is answered; if that is not decided yet, its connection is woken on a change.
-    pub(super) fn first(&mut self, number: Number, waker: &Waker) -> First {
-        let Some(exchange) = self.open.get_mut(&number) else { return First::Stream };
+    pub(super) fn first(&mut self, number: Number, waker: &Waker) -> ModernAnswer {
+        let Some(exchange) = self.open.get_mut(&number) else { return ModernAnswer::Stream };
         match exchange.answered {
-            _ if exchange.mixed || exchange.cut => First::Stream,
-            None if exchange.turns.is_late() => First::Stream,
+            _ if exchange.mixed || exchange.cut => ModernAnswer::Stream,
+            None if exchange.turns.is_late() => ModernAnswer::Stream,
             Some(status) => {
                 let body = exchange.messages.pop_front().unwrap_or_default();
                 self.unread -= body.len();
-                First::Whole(status, body)
+                ModernAnswer::Whole(status, body)
             }
             None => {
-                exchange.sleeper.wait(waker);
-                First::Wait
+                exchange.waiting_task.wait(waker);
+                ModernAnswer::Wait
             }
         }
     }
@@ -183,7 +183,7 @@ impl Exchanges {
         let mut waiting = false;
         for exchange in self.open.values_mut().filter(|exchange| exchange.answered.is_none()) {
             if exchange.turns.next() {
-                exchange.sleeper.wake();
+                exchange.waiting_task.wake();
             }
             waiting |= !exchange.turns.is_late();
         }
@@ -191,19 +191,21 @@ impl Exchanges {
     }
 
     /// The next message for a connection.
-    pub(super) fn next(&mut self, number: Number, waker: &Waker) -> Next {
-        let Some(exchange) = self.open.get_mut(&number).filter(|exchange| !exchange.cut) else { return Next::Cut };
+    pub(super) fn next(&mut self, number: Number, waker: &Waker) -> NextMessage {
+        let Some(exchange) = self.open.get_mut(&number).filter(|exchange| !exchange.cut) else {
+            return NextMessage::Cut;
+        };
         match exchange.messages.pop_front() {
             Some(message) => {
                 exchange.moved = true;
                 self.unread -= message.len();
                 // Streams of this era cannot be resumed, so their events have no ids.
-                Next::Message(0, message)
+                NextMessage::Message(0, message)
             }
-            None if exchange.answered.is_some() => Next::End,
+            None if exchange.answered.is_some() => NextMessage::End,
             None => {
-                exchange.sleeper.wait(waker);
-                Next::Wait
+                exchange.waiting_task.wait(waker);
+                NextMessage::Wait
             }
         }
     }
@@ -240,7 +242,7 @@ impl Exchanges {
     /// Answers all requests in flight in the server's place; returns the lines that cancel them.
     pub(super) fn abort(&mut self) -> Vec<Bytes> {
         let waiting = self.open.iter_mut().filter(|(_, exchange)| exchange.answered.is_none());
-        let line = |(number, exchange): (&Number, &mut Exchange)| {
+        let line = |(number, exchange): (&Number, &mut OpenRequest)| {
             exchange.cancelled = true;
             cancelled(*number, "aborted")
         };
@@ -274,22 +276,22 @@ impl Exchanges {
     }
 
     /// Starts an observation period for [`Exchanges::cut_stalled`].
-    pub(super) fn look(&mut self) {
+    pub(super) fn start_observing(&mut self) {
         self.open.values_mut().for_each(|exchange| exchange.moved = false);
     }
 
-    /// Cuts the connections that had messages to take and took none since [`Exchanges::look`].
+    /// Cuts the connections that had messages to take and took none since [`Exchanges::start_observing`].
     pub(super) fn cut_stalled(&mut self) {
         for exchange in self.open.values_mut().filter(|exchange| !exchange.moved && !exchange.messages.is_empty()) {
             self.unread -= exchange.unread();
             exchange.messages.clear();
             exchange.cut = true;
-            exchange.sleeper.wake();
+            exchange.waiting_task.wake();
         }
     }
 }
 
-impl Exchange {
+impl OpenRequest {
     fn unread(&self) -> usize {
         self.messages.iter().map(Bytes::len).sum()
     }

@@ -90,7 +90,7 @@ impl State {
 /// exit, and a failed start looks the same, so leash concludes only from the second time.
 const SILENCES: u8 = 2;
 
-/// What is known of a server's era.
+/// The knowledge of leash about a server's era.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum KnownEra {
     /// Nothing.
@@ -116,7 +116,7 @@ pub(super) enum EraAnswer {
 }
 
 impl KnownEra {
-    /// What is known after an answer. What is certain stays: another principal's tree may have found it meanwhile.
+    /// The knowledge after an answer. Certain knowledge stays: another principal's tree may have found it meanwhile.
     pub(super) fn after(self, answer: EraAnswer) -> KnownEra {
         match (self, answer) {
             (KnownEra::Modern | KnownEra::LegacyOnly, _) => self,

@@ -19,16 +19,16 @@ use tokio::sync::Notify;
 use super::super::connection::Principal;
 use super::super::respond::{self, Answer};
 use super::events::Events;
-use super::input::Closed;
+use super::input::InputClosed;
 use crate::call::Call;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::stdio::shared_trees;
-use exchange::First;
+use exchange::ModernAnswer;
 pub(super) use exchange::status;
 use leash_model::receipt::Reason;
 use leash_model::start_failure::StartFailure;
-use leash_protocol::envelope::{Envelope, Kind, Message};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, Message};
 use leash_protocol::headers;
 use machine::KnownEra;
 use tree::ModernTree;
@@ -39,14 +39,14 @@ const TRIES: u32 = 3;
 /// The trees of requests that have no session.
 #[derive(Default)]
 pub(crate) struct ModernTrees {
-    trees: RefCell<HashMap<Principal, Place>>,
+    trees: RefCell<HashMap<Principal, PrincipalTree>>,
     era: Cell<KnownEra>,
     /// Notified when a tree was started, or could not be.
     changed: Notify,
 }
 
 /// A principal's tree.
-enum Place {
+enum PrincipalTree {
     /// It is being started, or leash is asking it for its era.
     Starting(Option<Rc<ModernTree>>),
     Running(Rc<ModernTree>),
@@ -55,7 +55,7 @@ enum Place {
 impl ModernTrees {
     /// Begins the end of all trees; returns their number.
     pub(crate) fn end_all(&self, reason: &Reason) -> usize {
-        let trees: Vec<_> = self.trees.borrow().values().filter_map(Place::tree).collect();
+        let trees: Vec<_> = self.trees.borrow().values().filter_map(PrincipalTree::tree).collect();
         trees.iter().for_each(|tree| tree.end(reason));
         trees.len()
     }
@@ -72,30 +72,30 @@ impl ModernTrees {
 
     /// The trees that clients use; without those that leash is asking for their era.
     fn running(&self) -> Vec<Rc<ModernTree>> {
-        self.trees.borrow().values().filter_map(Place::running).collect()
+        self.trees.borrow().values().filter_map(PrincipalTree::running).collect()
     }
 
     /// Removes a tree that ends; the principal's next request starts another one.
     fn forget(&self, principal: Principal, tree: &ModernTree) {
         let mut trees = self.trees.borrow_mut();
-        if trees.get(&principal).and_then(Place::tree).is_some_and(|known| std::ptr::eq(&*known, tree)) {
+        if trees.get(&principal).and_then(PrincipalTree::tree).is_some_and(|known| std::ptr::eq(&*known, tree)) {
             trees.remove(&principal);
         }
     }
 }
 
-impl Place {
+impl PrincipalTree {
     fn tree(&self) -> Option<Rc<ModernTree>> {
         match self {
-            Place::Starting(tree) => tree.clone(),
-            Place::Running(tree) => Some(Rc::clone(tree)),
+            PrincipalTree::Starting(tree) => tree.clone(),
+            PrincipalTree::Running(tree) => Some(Rc::clone(tree)),
         }
     }
 
     fn running(&self) -> Option<Rc<ModernTree>> {
         match self {
-            Place::Starting(_) => None,
-            Place::Running(tree) => Some(Rc::clone(tree)),
+            PrincipalTree::Starting(_) => None,
+            PrincipalTree::Running(tree) => Some(Rc::clone(tree)),
         }
     }
 }
@@ -109,16 +109,16 @@ pub(super) async fn answer(
 ) -> Result<Answer, Answer> {
     let Message::One(envelope) = message else { return Err(respond::invalid_request(None, "a batch")) };
     match envelope.kind {
-        Kind::Request => request(gateway, server, call, envelope).await,
+        EnvelopeKind::Request => request(gateway, server, call, envelope).await,
         // The client gets 202 whether the server gets the notification or not.
-        Kind::Notification => {
-            let tree = shared_trees(server).modern.trees.borrow().get(&call.principal).and_then(Place::running);
+        EnvelopeKind::Notification => {
+            let tree = shared_trees(server).modern.trees.borrow().get(&call.principal).and_then(PrincipalTree::running);
             if let Some(tree) = tree {
                 tree.cancelled(&call.body, envelope);
             }
             Ok(respond::empty(StatusCode::ACCEPTED))
         }
-        Kind::Response => Err(respond::invalid_request(None, "a response, but the server sent no request")),
+        EnvelopeKind::Response => Err(respond::invalid_request(None, "a response, but the server sent no request")),
     }
 }
 
@@ -133,8 +133,8 @@ async fn request(
     let exchange = loop {
         tries -= 1;
         let tree = match find(gateway, server, call, envelope).await {
-            Ok(Found::Tree(tree)) => tree,
-            Ok(Found::Answer(answer)) => return Ok(respond::json(status(&answer), answer)),
+            Ok(AnswerSource::Tree(tree)) => tree,
+            Ok(AnswerSource::Answer(answer)) => return Ok(respond::json(status(&answer), answer)),
             Err(failure) => return Err(failure.answer(envelope)),
         };
         tree.check(&call.headers, envelope).map_err(|why| respond::header_mismatch(envelope.id, &why))?;
@@ -142,12 +142,12 @@ async fn request(
             Ok(exchange) => break exchange,
             // The idle timeout ended the tree just when the request came. Nothing was sent, so the next turn starts
             // another tree.
-            Err(Closed) if tree.was_ended() && tries > 0 => {}
-            Err(Closed) => return Err(respond::exited(envelope.id)),
+            Err(InputClosed) if tree.was_ended() && tries > 0 => {}
+            Err(InputClosed) => return Err(respond::exited(envelope.id)),
         }
     };
     Ok(match exchange.first().await {
-        First::Whole(status, body) => respond::json(status, exchange.whole(body)),
+        ModernAnswer::Whole(status, body) => respond::json(status, exchange.whole(body)),
         _ => Events::answer(exchange, None),
     })
 }
@@ -166,25 +166,25 @@ fn check(call: &Call, envelope: &Envelope<'_>) -> Result<(), Answer> {
 }
 
 /// The source of the answer to a request.
-enum Found {
+enum AnswerSource {
     Tree(Rc<ModernTree>),
     /// The answer of the server to the same question, which leash asked to find out its era.
     Answer(Bytes),
 }
 
 /// The reason that no tree serves a request.
-enum Failure {
+enum NoTree {
     LegacyOnly,
     Start(StartFailure),
     Refused(Answer),
 }
 
-impl Failure {
+impl NoTree {
     fn answer(self, envelope: &Envelope<'_>) -> Answer {
         match self {
-            Failure::LegacyOnly => respond::not_initialized(envelope.id),
-            Failure::Start(failure) => respond::start_failed(envelope.id, &failure),
-            Failure::Refused(answer) => answer,
+            NoTree::LegacyOnly => respond::not_initialized(envelope.id),
+            NoTree::Start(failure) => respond::start_failed(envelope.id, &failure),
+            NoTree::Refused(answer) => answer,
         }
     }
 }
@@ -195,26 +195,26 @@ async fn find(
     server: &Rc<Server>,
     call: &Call,
     envelope: &Envelope<'_>,
-) -> Result<Found, Failure> {
+) -> Result<AnswerSource, NoTree> {
     let modern = &shared_trees(server).modern;
     loop {
         let changed = modern.changed.notified();
         if modern.era.get() == KnownEra::LegacyOnly {
-            return Err(Failure::LegacyOnly);
+            return Err(NoTree::LegacyOnly);
         }
         match modern.trees.borrow().get(&call.principal) {
-            Some(Place::Running(tree)) => return Ok(Found::Tree(Rc::clone(tree))),
-            Some(Place::Starting(_)) => {}
+            Some(PrincipalTree::Running(tree)) => return Ok(AnswerSource::Tree(Rc::clone(tree))),
+            Some(PrincipalTree::Starting(_)) => {}
             None => break,
         }
         changed.await;
     }
-    let seat = gateway.admit(server, call.client).map_err(Failure::Refused)?;
-    modern.trees.borrow_mut().insert(call.principal, Place::Starting(None));
-    let probed = probe::start(gateway, server, (call, seat), envelope).await?;
+    let slot = gateway.admit(server, call.client).map_err(NoTree::Refused)?;
+    modern.trees.borrow_mut().insert(call.principal, PrincipalTree::Starting(None));
+    let probed = probe::start(gateway, server, (call, slot), envelope).await?;
     // If leash asked the server what this client asks, the answer is there already.
     match probed.answer.and_then(|answer| probe::answer_to(envelope, &answer)) {
-        Some(answer) => Ok(Found::Answer(answer)),
-        None => Ok(Found::Tree(probed.tree)),
+        Some(answer) => Ok(AnswerSource::Answer(answer)),
+        None => Ok(AnswerSource::Tree(probed.tree)),
     }
 }

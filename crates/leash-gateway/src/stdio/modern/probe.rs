@@ -12,9 +12,9 @@ use tokio::time::timeout;
 use super::super::super::connection::Principal;
 use super::machine::{EraAnswer, KnownEra};
 use super::tree::ModernTree;
-use super::{Failure, Place, exchange};
+use super::{NoTree, PrincipalTree, exchange};
 use crate::call::Call;
-use crate::state::gateway::{Gateway, Seat};
+use crate::state::gateway::{Gateway, SessionSlot};
 use crate::state::server::Server;
 use crate::stdio::shared_trees;
 use leash_model::receipt::Reason;
@@ -39,46 +39,46 @@ pub(super) struct Probed {
 pub(super) async fn start(
     gateway: &Rc<Gateway>,
     server: &Rc<Server>,
-    (call, seat): (&Call, Seat),
+    (call, slot): (&Call, SessionSlot),
     envelope: &Envelope<'_>,
-) -> Result<Probed, Failure> {
+) -> Result<Probed, NoTree> {
     let (done, started) = oneshot::channel();
     let (question, principal, origin) = (question(envelope), call.principal, call.client.origin);
-    let (keeping, server) = (Rc::clone(gateway), Rc::clone(server));
+    let (keeper_link, server) = (Rc::clone(gateway), Rc::clone(server));
     gateway.tasks.spawn_local(async move {
-        let probed = begin(&keeping, &server, (principal, origin, seat), &question).await;
+        let probed = begin(&keeper_link, &server, (principal, origin, slot), &question).await;
         let mut trees = shared_trees(&server).modern.trees.borrow_mut();
         match &probed {
             Ok(probed) if probed.tree.usable() => {
-                drop(trees.insert(principal, Place::Running(Rc::clone(&probed.tree))))
+                drop(trees.insert(principal, PrincipalTree::Running(Rc::clone(&probed.tree))))
             }
             // Only while the place is still that of this start: if the tree ended, another one may have the place.
-            _ if matches!(trees.get(&principal), Some(Place::Starting(None))) => drop(trees.remove(&principal)),
+            _ if matches!(trees.get(&principal), Some(PrincipalTree::Starting(None))) => drop(trees.remove(&principal)),
             _ => {}
         }
         drop(trees);
         shared_trees(&server).modern.changed.notify_waiters();
         let _ = done.send(probed);
     });
-    started.await.unwrap_or(Err(Failure::Start(StartFailure::Ended)))
+    started.await.unwrap_or(Err(NoTree::Start(StartFailure::Ended)))
 }
 
 async fn begin(
     gateway: &Rc<Gateway>,
     server: &Rc<Server>,
-    (principal, origin, seat): (Principal, Origin, Seat),
+    (principal, origin, slot): (Principal, Origin, SessionSlot),
     question: &[u8],
-) -> Result<Probed, Failure> {
-    let tree = ModernTree::start(gateway, server, (principal, origin)).await.map_err(Failure::Start)?;
+) -> Result<Probed, NoTree> {
+    let tree = ModernTree::start(gateway, server, (principal, origin)).await.map_err(NoTree::Start)?;
     let living = Rc::clone(&tree);
     gateway.tasks.spawn_local(async move {
         living.live().await;
-        drop(seat);
+        drop(slot);
     });
-    shared_trees(server).modern.trees.borrow_mut().insert(principal, Place::Starting(Some(Rc::clone(&tree))));
+    shared_trees(server).modern.trees.borrow_mut().insert(principal, PrincipalTree::Starting(Some(Rc::clone(&tree))));
     if gateway.draining.get() || server.stop.is_given() {
         tree.end(&Reason::Shutdown);
-        return Err(Failure::Start(StartFailure::Ended));
+        return Err(NoTree::Start(StartFailure::Ended));
     }
     let era = &shared_trees(server).modern.era;
     if era.get() == KnownEra::Modern {
@@ -100,10 +100,10 @@ async fn begin(
     let is_telling = !tree.was_ended() && !era.get().is_certain();
     tree.end(&Reason::NotInitialized);
     if !is_telling {
-        return Err(Failure::Start(StartFailure::Ended));
+        return Err(NoTree::Start(StartFailure::Ended));
     }
     era.set(era.get().after(meaning));
-    Err(Failure::LegacyOnly)
+    Err(NoTree::LegacyOnly)
 }
 
 async fn ask(tree: &Rc<ModernTree>, question: &[u8]) -> Option<Bytes> {

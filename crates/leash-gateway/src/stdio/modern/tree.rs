@@ -12,15 +12,15 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::super::super::connection::Principal;
-use super::super::super::held::{Account, Queued};
 use super::super::super::metrics::Counters;
-use super::super::child::{self, Child, Started};
+use super::super::super::response_memory::{MemoryAccount, QueuedBytes};
+use super::super::child::{self, ServerProcess, StartedTree};
 use super::super::events::Feed;
-use super::super::input::Closed;
-use super::super::log::Next;
-use super::super::output::{self, Burst, Sink};
-use super::super::window::{self, Waiting, Window};
-use super::exchange::{Exchanges, First, Number};
+use super::super::input::InputClosed;
+use super::super::log::NextMessage;
+use super::super::output::{self, Burst, MessageSink};
+use super::super::window::{self, Window, WindowedPipe};
+use super::exchange::{Exchanges, ModernAnswer, Number};
 use super::machine::{Event, State};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
@@ -43,9 +43,9 @@ pub(super) struct ModernTree {
     name: Rc<str>,
     principal: Principal,
     counters: Rc<Counters>,
-    child: Child,
+    child: ServerProcess,
     /// The account that its messages are charged to until they are in sockets.
-    account: Account,
+    account: MemoryAccount,
     exchanges: RefCell<Exchanges>,
     state: RefCell<State>,
     changed: Notify,
@@ -61,14 +61,14 @@ impl ModernTree {
         (principal, origin): (Principal, Origin),
     ) -> Result<Rc<ModernTree>, StartFailure> {
         let session = id::random();
-        let Started { tree: watched, input, output } = child::start(gateway, server, &session).await?;
+        let StartedTree { tree: watched, input, output } = child::start(gateway, server, &session).await?;
         let tree = Rc::new(ModernTree {
             gateway: Rc::downgrade(gateway),
             server: Rc::downgrade(server),
             name: Rc::clone(&server.name),
             principal,
             counters: gateway.metrics.of(&server.bucket),
-            child: Child::new(input, gateway.tasks.clone(), server.stop.signal()),
+            child: ServerProcess::new(input, gateway.tasks.clone(), server.stop.signal()),
             account: gateway.memory.account(origin),
             exchanges: RefCell::default(),
             state: RefCell::new(State::new(Moment::on_runtime())),
@@ -80,14 +80,14 @@ impl ModernTree {
         let reading = Rc::clone(&tree);
         let reader = gateway.tasks.spawn_local(async move {
             output::read(output, &*reading).await;
-            reading.child.fell_silent();
+            reading.child.output_ended();
             reading.apply(Event::ServerExited);
         });
         let _ = tree.child.reader.set(reader.abort_handle());
         let (attended, server) = (Rc::clone(&tree), Rc::clone(server));
         gateway.tasks.spawn_local(async move {
             let gone = || attended.apply(Event::ServerExited);
-            let receipt = attended.child.attend(watched, (&server, &attended.counters), gone).await;
+            let receipt = attended.child.watch_until_over(watched, (&server, &attended.counters), gone).await;
             attended.apply(Event::ServerExited);
             if let (Some(gateway), Some(receipt)) = (attended.gateway.upgrade(), &receipt) {
                 gateway.tell(|| Notice::Ended(Box::new(receipt.clone())));
@@ -103,12 +103,12 @@ impl ModernTree {
             self.apply(Event::Tick);
             let changed = self.changed.notified();
             let deadline = self.state.borrow().deadline(self.idle());
-            let look = deadline.map_or(LOOK, |deadline| deadline.since(Moment::on_runtime()).min(LOOK));
+            let start_observing = deadline.map_or(LOOK, |deadline| deadline.since(Moment::on_runtime()).min(LOOK));
             tokio::select! {
                 _ = self.child.over() => return,
                 // A request ended, so there may be a deadline now.
                 () = changed, if deadline.is_none() => {}
-                () = sleep_until(Instant::now() + look), if self.usable() => {}
+                () = sleep_until(Instant::now() + start_observing), if self.usable() => {}
             }
         }
     }
@@ -161,14 +161,18 @@ impl ModernTree {
     }
 
     /// Sends a request to the server.
-    pub(super) async fn ask(self: &Rc<Self>, source: &[u8], envelope: &Envelope<'_>) -> Result<Exchange, Closed> {
+    pub(super) async fn ask(
+        self: &Rc<Self>,
+        source: &[u8],
+        envelope: &Envelope<'_>,
+    ) -> Result<ModernRequest, InputClosed> {
         self.child.input.room().await?;
         if !self.usable() {
-            return Err(Closed);
+            return Err(InputClosed);
         }
-        let (number, line) = self.exchanges.borrow_mut().begin(source, envelope).ok_or(Closed)?;
+        let (number, line) = self.exchanges.borrow_mut().begin(source, envelope).ok_or(InputClosed)?;
         self.apply(Event::RequestBegan);
-        let exchange = Exchange { tree: Rc::clone(self), number };
+        let exchange = ModernRequest { tree: Rc::clone(self), number };
         if self.child.input.give(line).is_err() {
             self.apply(Event::ServerExited);
         }
@@ -209,16 +213,16 @@ impl ModernTree {
     /// Updates the account with the bytes that are queued now.
     fn count(&self) {
         let unread = self.exchanges.borrow().unread();
-        self.account.queue(Queued { unread, unclaimed: 0 });
+        self.account.queue(QueuedBytes { unread, unclaimed: 0 });
     }
 }
 
-impl Waiting for ModernTree {
+impl WindowedPipe for ModernTree {
     fn window(&self) -> &Window {
         &self.window
     }
 
-    fn child(&self) -> &Child {
+    fn child(&self) -> &ServerProcess {
         &self.child
     }
 
@@ -233,7 +237,7 @@ impl Waiting for ModernTree {
     }
 }
 
-impl Sink for ModernTree {
+impl MessageSink for ModernTree {
     fn message(&self, line: Bytes, message: &Message<'_>) {
         if let Message::One(envelope) = message {
             self.exchanges.borrow_mut().deliver(&line, envelope);
@@ -252,13 +256,13 @@ impl Sink for ModernTree {
         self.usable() && (many() || self.account.is_full(begun))
     }
 
-    fn account(&self) -> &Account {
+    fn account(&self) -> &MemoryAccount {
         &self.account
     }
 
     async fn room(&self, begun: usize) {
         self.child.held_up.set(true);
-        self.exchanges.borrow_mut().look();
+        self.exchanges.borrow_mut().start_observing();
         let wait = || async {
             loop {
                 let (changed, lowered) = (self.changed.notified(), self.account.lowered());
@@ -274,23 +278,23 @@ impl Sink for ModernTree {
         while timeout(limits::STALLED, wait()).await.is_err() {
             let mut exchanges = self.exchanges.borrow_mut();
             exchanges.cut_stalled();
-            exchanges.look();
+            exchanges.start_observing();
         }
         self.child.held_up.set(false);
     }
 }
 
 /// A request in flight; dropping it before it is answered cancels it.
-pub(super) struct Exchange {
+pub(super) struct ModernRequest {
     tree: Rc<ModernTree>,
     number: Number,
 }
 
-impl Exchange {
+impl ModernRequest {
     /// Returns how it is answered.
-    pub(super) async fn first(&self) -> First {
+    pub(super) async fn first(&self) -> ModernAnswer {
         poll_fn(|cx| match self.tree.exchanges.borrow_mut().first(self.number, cx.waker()) {
-            First::Wait => Poll::Pending,
+            ModernAnswer::Wait => Poll::Pending,
             first => Poll::Ready(first),
         })
         .await
@@ -308,19 +312,19 @@ impl Exchange {
         let mut last = None;
         loop {
             match poll_fn(|cx| self.poll_next(cx)).await {
-                Next::Message(_, message) => last = Some(message),
-                Next::End => return last,
-                Next::Wait | Next::Cut => return None,
+                NextMessage::Message(_, message) => last = Some(message),
+                NextMessage::End => return last,
+                NextMessage::Wait | NextMessage::Cut => return None,
             }
         }
     }
 }
 
-impl Feed for Exchange {
-    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
+impl Feed for ModernRequest {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<NextMessage> {
         let next = self.tree.exchanges.borrow_mut().next(self.number, cx.waker());
         match next {
-            Next::Wait => Poll::Pending,
+            NextMessage::Wait => Poll::Pending,
             next => {
                 self.tree.taken();
                 Poll::Ready(next)
@@ -342,7 +346,7 @@ impl Feed for Exchange {
     }
 }
 
-impl Drop for Exchange {
+impl Drop for ModernRequest {
     fn drop(&mut self) {
         let cancel = self.tree.exchanges.borrow_mut().leave(self.number);
         if let Some(line) = cancel {

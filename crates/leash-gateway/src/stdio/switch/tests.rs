@@ -3,12 +3,12 @@ use std::task::Waker;
 
 use proptest::prelude::*;
 
-use super::super::log::Next;
+use super::super::log::NextMessage;
 use super::*;
 
-fn request(id: u64, token: Option<&str>) -> Request {
+fn request(id: u64, token: Option<&str>) -> NewRequest {
     let token = token.map(|token| IdKey::of(&RawValue::from_string(token.to_owned()).unwrap()).unwrap());
-    Request { key: IdKey::from_number(id), token }
+    NewRequest { key: IdKey::from_number(id), token }
 }
 
 fn deliver(switch: &mut Switch, line: &str) -> Routed {
@@ -30,7 +30,7 @@ fn progress(token: &str) -> String {
     )
 }
 
-fn first(switch: &mut Switch, stream: StreamId, batch: bool) -> First {
+fn first(switch: &mut Switch, stream: StreamId, batch: bool) -> PostAnswer {
     switch.first(stream, (batch, false), Waker::noop())
 }
 
@@ -39,10 +39,10 @@ fn an_answer_goes_to_the_post_that_asked() {
     let mut switch = Switch::new(1000);
     let one = switch.begin(&[request(1, None)]).unwrap();
     let two = switch.begin(&[request(2, None)]).unwrap();
-    assert_eq!(first(&mut switch, two, false), First::Wait);
+    assert_eq!(first(&mut switch, two, false), PostAnswer::Wait);
     assert_eq!(deliver(&mut switch, &answer(2)), Routed::To(two));
-    assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()));
-    assert_eq!(first(&mut switch, one, false), First::Wait);
+    assert_eq!(first(&mut switch, two, false), PostAnswer::Whole(answer(2).into()));
+    assert_eq!(first(&mut switch, one, false), PostAnswer::Wait);
     assert_eq!(deliver(&mut switch, &answer(2)), Routed::Nowhere, "it was answered");
     assert_eq!(deliver(&mut switch, &answer(3)), Routed::Nowhere, "no such request");
 }
@@ -52,22 +52,22 @@ fn a_number_is_found_by_its_value_and_answered_in_the_clients_form() {
     let key = |id: &str| IdKey::of(&RawValue::from_string(id.to_owned()).unwrap()).unwrap();
     let mut switch = Switch::new(1000);
     for (asked, answered) in [("1e2", "100"), ("-0", "0"), ("1E400", "1e+400"), ("7.0", "7"), ("3", "3.0")] {
-        let request = |id: &str| Request { key: key(id), token: Some(key(id)) };
+        let request = |id: &str| NewRequest { key: key(id), token: Some(key(id)) };
         let stream = switch.begin(&[request(asked)]).unwrap();
-        assert_eq!(switch.begin(&[request(answered)]), Err(NotNow::Duplicate(key(asked))));
+        assert_eq!(switch.begin(&[request(answered)]), Err(CannotBegin::Duplicate(key(asked))));
         let line = format!(r#"{{"jsonrpc":"2.0","id":{answered},"result":{{}}}}"#);
         assert_eq!(deliver(&mut switch, &line), Routed::To(stream), "{asked} and {answered}");
         let stream = switch.begin(&[request(asked)]).unwrap();
         assert_eq!(deliver(&mut switch, &progress(answered)), Routed::To(stream));
         switch.cancel(&key(answered)).expect("it is in flight");
         switch.give_up(&key(answered), stream);
-        let Next::Message(..) = switch.log.next(stream, 0, Waker::noop()) else { panic!("progress") };
-        let Next::Message(_, line) = switch.log.next(stream, 0, Waker::noop()) else { panic!("an answer") };
+        let NextMessage::Message(..) = switch.log.next(stream, 0, Waker::noop()) else { panic!("progress") };
+        let NextMessage::Message(_, line) = switch.log.next(stream, 0, Waker::noop()) else { panic!("an answer") };
         let line = String::from_utf8_lossy(&line).into_owned();
         assert!(line.contains(&format!(r#""id":{asked},"#)), "{line}");
-        assert_eq!(switch.flying, 0);
+        assert_eq!(switch.request_bytes, 0);
     }
-    let stream = switch.begin(&[Request { key: key("1"), token: None }]).unwrap();
+    let stream = switch.begin(&[NewRequest { key: key("1"), token: None }]).unwrap();
     assert_eq!(deliver(&mut switch, r#"{"jsonrpc":"2.0","id":"1","result":{}}"#), Routed::Nowhere);
     assert_eq!(deliver(&mut switch, r#"{"jsonrpc":"2.0","id":1.0,"result":{}}"#), Routed::To(stream));
 }
@@ -76,11 +76,11 @@ fn a_number_is_found_by_its_value_and_answered_in_the_clients_form() {
 fn an_id_in_flight_is_not_taken_twice() {
     let mut switch = Switch::new(1000);
     switch.begin(&[request(1, None)]).unwrap();
-    assert_eq!(switch.begin(&[request(2, None), request(1, None)]), Err(NotNow::Duplicate(IdKey::from_number(1))));
-    assert_eq!(switch.begin(&[request(3, None), request(3, None)]), Err(NotNow::Duplicate(IdKey::from_number(3))));
+    assert_eq!(switch.begin(&[request(2, None), request(1, None)]), Err(CannotBegin::Duplicate(IdKey::from_number(1))));
+    assert_eq!(switch.begin(&[request(3, None), request(3, None)]), Err(CannotBegin::Duplicate(IdKey::from_number(3))));
     let two = switch.begin(&[request(2, None)]).expect("the refused batch left nothing");
     deliver(&mut switch, &answer(2));
-    assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()));
+    assert_eq!(first(&mut switch, two, false), PostAnswer::Whole(answer(2).into()));
     switch.begin(&[request(2, None)]).expect("it was answered");
 }
 
@@ -89,13 +89,13 @@ fn a_message_before_the_answer_makes_a_stream() {
     let mut switch = Switch::new(1000);
     let one = switch.begin(&[request(1, None)]).unwrap();
     assert_eq!(deliver(&mut switch, NOTE), Routed::To(one));
-    assert_eq!(first(&mut switch, one, false), First::Stream);
+    assert_eq!(first(&mut switch, one, false), PostAnswer::Stream);
     // The same when both came before the connection asked.
     deliver(&mut switch, &answer(1));
-    assert_eq!(first(&mut switch, one, false), First::Stream);
-    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::Message(1, NOTE.into()));
-    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::Message(2, answer(1).into()));
-    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::End);
+    assert_eq!(first(&mut switch, one, false), PostAnswer::Stream);
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), NextMessage::Message(1, NOTE.into()));
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), NextMessage::Message(2, answer(1).into()));
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), NextMessage::End);
 }
 
 /// The state of a POST.
@@ -176,26 +176,26 @@ fn a_batch_is_answered_as_it_comes() {
     let stream = both(&mut switch);
     let line = format!(" {array}");
     assert_eq!(deliver(&mut switch, &line), Routed::To(stream));
-    assert_eq!(first(&mut switch, stream, true), First::Whole(line.into()));
+    assert_eq!(first(&mut switch, stream, true), PostAnswer::Whole(line.into()));
     // One by one.
     let stream = both(&mut switch);
     deliver(&mut switch, &answer(2));
-    assert_eq!(first(&mut switch, stream, true), First::Wait);
+    assert_eq!(first(&mut switch, stream, true), PostAnswer::Wait);
     deliver(&mut switch, &answer(1));
-    assert_eq!(first(&mut switch, stream, true), First::Whole(array.clone().into()));
+    assert_eq!(first(&mut switch, stream, true), PostAnswer::Whole(array.clone().into()));
     // With a notification before.
     let stream = both(&mut switch);
     deliver(&mut switch, NOTE);
     deliver(&mut switch, &array);
-    assert_eq!(first(&mut switch, stream, true), First::Stream);
+    assert_eq!(first(&mut switch, stream, true), PostAnswer::Stream);
     // An array for two POSTs, with a note for one of them.
     let one = switch.begin(&[request(1, None)]).unwrap();
     let two = switch.begin(&[request(2, None)]).unwrap();
     deliver(&mut switch, &format!("[{},{},{NOTE}]", answer(2), answer(1)));
-    assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()));
-    assert_eq!(first(&mut switch, one, false), First::Whole(answer(1).into()));
+    assert_eq!(first(&mut switch, two, false), PostAnswer::Whole(answer(2).into()));
+    assert_eq!(first(&mut switch, one, false), PostAnswer::Whole(answer(1).into()));
     assert_eq!(switch.log.listen(), 1);
-    assert_eq!(switch.log.next(GET, 1, Waker::noop()), Next::Message(1, NOTE.into()));
+    assert_eq!(switch.log.next(GET, 1, Waker::noop()), NextMessage::Message(1, NOTE.into()));
 }
 
 #[test]
@@ -208,12 +208,12 @@ fn close_answers_the_requests_in_flight() {
     switch.close("gone");
     let error =
         |id| Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32000,"message":"gone"}}}}"#));
-    assert_eq!(first(&mut switch, two, false), First::Whole(error(2)));
-    assert_eq!(first(&mut switch, one, false), First::Stream);
-    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::Message(1, progress("\"t\"").into()));
-    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::Message(2, error(1)));
-    assert_eq!(switch.log.next(one, 0, Waker::noop()), Next::End);
-    assert_eq!(switch.log.next(GET, listener, Waker::noop()), Next::End);
+    assert_eq!(first(&mut switch, two, false), PostAnswer::Whole(error(2)));
+    assert_eq!(first(&mut switch, one, false), PostAnswer::Stream);
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), NextMessage::Message(1, progress("\"t\"").into()));
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), NextMessage::Message(2, error(1)));
+    assert_eq!(switch.log.next(one, 0, Waker::noop()), NextMessage::End);
+    assert_eq!(switch.log.next(GET, listener, Waker::noop()), NextMessage::End);
 }
 
 #[test]
@@ -225,9 +225,9 @@ fn a_cancelled_request_can_be_answered_in_the_servers_place_once() {
     assert_eq!(switch.cancel(&key), None, "it was cancelled already");
     assert_eq!(switch.cancel(&IdKey::from_number(2)), None, "no such request");
     switch.give_up(&key, one + 1);
-    assert_eq!(first(&mut switch, one, false), First::Wait, "it is not the request that was cancelled");
+    assert_eq!(first(&mut switch, one, false), PostAnswer::Wait, "it is not the request that was cancelled");
     switch.give_up(&key, one);
-    assert!(matches!(first(&mut switch, one, false), First::Whole(_)));
+    assert!(matches!(first(&mut switch, one, false), PostAnswer::Whole(_)));
     assert_eq!(deliver(&mut switch, &answer(1)), Routed::Nowhere);
 }
 
@@ -243,12 +243,12 @@ fn the_requests_in_flight_are_bounded() {
         }
         begun += 1;
     };
-    assert_eq!(refused, NotNow::TooMany);
+    assert_eq!(refused, CannotBegin::TooMany);
     assert!((10_000..100_000).contains(&begun), "{begun}");
     for id in 0..begun {
         deliver(&mut switch, &answer(id));
     }
-    assert_eq!(switch.flying, 0);
+    assert_eq!(switch.request_bytes, 0);
     switch.begin(&[request(1, None)]).expect("there is room again");
 }
 
@@ -258,15 +258,15 @@ fn a_late_answer_comes_on_a_stream() {
     assert!(!switch.turn(), "nothing waits");
     let one = switch.begin(&[request(1, None)]).unwrap();
     assert!(switch.turn());
-    assert_eq!(first(&mut switch, one, false), First::Wait);
+    assert_eq!(first(&mut switch, one, false), PostAnswer::Wait);
     let two = switch.begin(&[request(2, None)]).unwrap();
     assert!(switch.turn(), "the second is in time");
-    assert_eq!(first(&mut switch, one, false), First::Stream);
-    assert_eq!(switch.first(one, (false, true), Waker::noop()), First::Wait, "a patient connection waits");
-    assert_eq!(first(&mut switch, two, false), First::Wait);
+    assert_eq!(first(&mut switch, one, false), PostAnswer::Stream);
+    assert_eq!(switch.first(one, (false, true), Waker::noop()), PostAnswer::Wait, "a patient connection waits");
+    assert_eq!(first(&mut switch, two, false), PostAnswer::Wait);
     assert!(!switch.turn(), "nothing is in time");
     deliver(&mut switch, &answer(2));
-    assert_eq!(first(&mut switch, two, false), First::Whole(answer(2).into()), "its connection had not asked yet");
+    assert_eq!(first(&mut switch, two, false), PostAnswer::Whole(answer(2).into()), "its connection had not asked yet");
 }
 
 #[test]
@@ -335,7 +335,7 @@ impl World {
     fn read(&mut self, switch: &mut Switch, stream: StreamId) -> bool {
         let Some((Some(reader), seen, received)) = self.streams.get_mut(&stream) else { return false };
         match switch.log.next(stream, *reader, Waker::noop()) {
-            Next::Message(number, message) => {
+            NextMessage::Message(number, message) => {
                 *seen = Some(number);
                 let value: serde_json::Value = serde_json::from_slice(&message).unwrap();
                 received.push(value["serial"].as_u64().unwrap());

@@ -1,16 +1,16 @@
 use super::*;
 use crate::facts::Evidence;
-use crate::judge::verdict::Role;
+use crate::judge::verdict::TreeRole;
 
 fn finding(pid: i32, verdict: Verdict, ends_gone: bool, age: u64) -> Finding {
     let root = Identity { pid, start: 7, inode: None };
     Finding {
-        role: Role::Server,
+        role: TreeRole::Server,
         root,
         tree: vec![root],
         client: None,
         server: None,
-        is: Evidence::Package { package: "x".to_owned() },
+        identified_by: Evidence::Package { package: "x".to_owned() },
         verdict,
         evidence: Vec::new(),
         leashed: None,
@@ -24,17 +24,17 @@ fn at(second: u64) -> Moment {
 }
 
 /// Notes one scan a second and checks in which of them process 10 was due.
-fn check(looks: &[Option<(Verdict, bool, u64)>], due: &[usize]) {
-    let (mut memory, terms) = (WatchMemory::default(), WatchTerms::default());
+fn check(scans: &[Option<(Verdict, bool, u64)>], due: &[usize]) {
+    let (mut memory, settings) = (WatchMemory::default(), WatchSettings::default());
     let mut ended = Vec::new();
-    for (at_second, look) in looks.iter().enumerate() {
+    for (at_second, look) in scans.iter().enumerate() {
         let findings: Vec<Finding> =
             look.iter().map(|(verdict, gone, age)| finding(10, *verdict, *gone, *age)).collect();
-        if !memory.note(&findings, &terms, at(at_second as u64)).is_empty() {
+        if !memory.note(&findings, &settings, at(at_second as u64)).is_empty() {
             ended.push(at_second);
         }
     }
-    assert_eq!(ended, due, "{looks:?}");
+    assert_eq!(ended, due, "{scans:?}");
 }
 
 #[test]
@@ -55,30 +55,30 @@ fn two_scans_in_a_row_and_a_minimum_age_are_needed() {
 
 #[test]
 fn another_process_with_the_same_pid_starts_from_zero() {
-    let (mut memory, terms) = (WatchMemory::default(), WatchTerms::default());
-    assert!(memory.note(&[finding(10, Verdict::OrphanProved, true, 100)], &terms, at(0)).is_empty());
+    let (mut memory, settings) = (WatchMemory::default(), WatchSettings::default());
+    assert!(memory.note(&[finding(10, Verdict::OrphanProved, true, 100)], &settings, at(0)).is_empty());
     let mut other = finding(10, Verdict::OrphanProved, true, 100);
     other.root.start = 8;
-    assert!(memory.note(&[other], &terms, at(1)).is_empty());
+    assert!(memory.note(&[other], &settings, at(1)).is_empty());
 }
 
 #[test]
 fn the_time_without_ends_is_counted_from_the_first_scan() {
-    let (mut memory, terms) = (WatchMemory::default(), WatchTerms::default());
+    let (mut memory, settings) = (WatchMemory::default(), WatchSettings::default());
     let gone = finding(10, Verdict::OrphanLikely, true, 100);
-    memory.note(std::slice::from_ref(&gone), &terms, at(5));
-    memory.note(std::slice::from_ref(&gone), &terms, at(8));
-    assert_eq!(memory.policy(&terms, at(9)).gone_for.get(&(10, 7)), Some(&Duration::from_secs(4)));
-    memory.note(&[finding(10, Verdict::Live, false, 100)], &terms, at(10));
-    assert!(memory.policy(&terms, at(11)).gone_for.is_empty());
+    memory.note(std::slice::from_ref(&gone), &settings, at(5));
+    memory.note(std::slice::from_ref(&gone), &settings, at(8));
+    assert_eq!(memory.policy(&settings, at(9)).gone_for.get(&(10, 7)), Some(&Duration::from_secs(4)));
+    memory.note(&[finding(10, Verdict::Live, false, 100)], &settings, at(10));
+    assert!(memory.policy(&settings, at(11)).gone_for.is_empty());
 }
 
 #[test]
 fn a_server_with_closed_ends_is_scanned_sooner() {
-    let (mut memory, terms) = (WatchMemory::default(), WatchTerms::default());
-    assert_eq!(memory.next_look(&terms, INTERVAL, at(0)), at(60));
-    memory.note(&[finding(10, Verdict::OrphanLikely, true, 100)], &terms, at(0));
-    assert_eq!(memory.next_look(&terms, INTERVAL, at(0)), at(5));
+    let (mut memory, settings) = (WatchMemory::default(), WatchSettings::default());
+    assert_eq!(memory.next_scan(&settings, INTERVAL, at(0)), at(60));
+    memory.note(&[finding(10, Verdict::OrphanLikely, true, 100)], &settings, at(0));
+    assert_eq!(memory.next_scan(&settings, INTERVAL, at(0)), at(5));
 }
 
 #[test]

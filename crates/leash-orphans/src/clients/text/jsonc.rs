@@ -1,6 +1,6 @@
 //! JSON with comments and trailing commas, which includes strict JSON.
 
-use super::{Member, Node, TextError, Value};
+use super::{MapMember, Node, TextError, Value};
 
 /// More than any configuration needs, and small enough for the stack.
 const DEEPEST: usize = 128;
@@ -86,7 +86,7 @@ impl JsoncReader<'_> {
                 return Err(self.error("a `:` is expected"));
             }
             self.blank()?;
-            members.push(Member { key, key_span, node: self.value(depth + 1)? });
+            members.push(MapMember { key, key_span, node: self.value(depth + 1)? });
             self.blank()?;
             if !self.take(b',') && self.peek() != Some(b'}') {
                 return Err(self.error("a `,` or `}` is expected"));

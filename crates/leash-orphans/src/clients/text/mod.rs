@@ -69,14 +69,14 @@ pub enum Value {
     /// A list.
     List(Vec<Node>),
     /// A map, in the order of the text.
-    Map(Vec<Member>),
+    Map(Vec<MapMember>),
     /// A value that leash does not need: a number, a date, an anchor.
     Other,
 }
 
 /// A key and its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Member {
+pub struct MapMember {
     /// The key, unquoted.
     pub key: String,
     /// The position of the key, with its quotes.
@@ -85,7 +85,7 @@ pub struct Member {
     pub node: Node,
 }
 
-impl Member {
+impl MapMember {
     /// The range from the beginning of the key to the end of the value.
     pub fn span(&self) -> Range<usize> {
         self.key_span.start..self.node.span.end
@@ -94,17 +94,17 @@ impl Member {
 
 impl Node {
     /// The members, if the value is a map.
-    pub fn members(&self) -> Option<&[Member]> {
+    pub fn members(&self) -> Option<&[MapMember]> {
         if let Value::Map(members) = &self.value { Some(members) } else { None }
     }
 
     /// The members with this key. A file with more than one is ambiguous.
-    pub fn all<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a Member> {
+    pub fn all<'a>(&'a self, key: &str) -> impl Iterator<Item = &'a MapMember> {
         self.members().unwrap_or_default().iter().filter(move |member| member.key == key)
     }
 
     /// The member with this key, if there is exactly one.
-    pub fn member(&self, key: &str) -> Option<&Member> {
+    pub fn member(&self, key: &str) -> Option<&MapMember> {
         let mut all = self.all(key);
         let first = all.next()?;
         if all.next().is_some() { None } else { Some(first) }
@@ -130,7 +130,7 @@ impl Node {
 /// A key that occurs more than once in `node` or in a map inside it.
 pub fn written_twice(node: &Node) -> Option<&str> {
     let members = node.members()?;
-    let twice = |(index, member): (usize, &'_ Member)| members[..index].iter().any(|other| other.key == member.key);
+    let twice = |(index, member): (usize, &'_ MapMember)| members[..index].iter().any(|other| other.key == member.key);
     members.iter().enumerate().find(|pair| twice(*pair)).map(|(_, member)| member.key.as_str())
 }
 

@@ -2,7 +2,7 @@
 
 use toml_edit::{Document, Item, TableLike, Value as TomlValue};
 
-use super::{Member, Node, TextError, Value};
+use super::{MapMember, Node, TextError, Value};
 
 /// Parses a text. The parser skips a leading byte order mark.
 pub fn parse(text: &str) -> Result<Node, TextError> {
@@ -13,16 +13,16 @@ pub fn parse(text: &str) -> Result<Node, TextError> {
     Ok(Node { span: 0..text.len(), value: Value::Map(members(document.as_table())) })
 }
 
-fn members(table: &dyn TableLike) -> Vec<Member> {
+fn members(table: &dyn TableLike) -> Vec<MapMember> {
     let keys = table.iter().filter_map(|(name, _)| table.get_key_value(name));
     keys.filter_map(|(key, item)| member(key, item)).collect()
 }
 
-fn member(key: &toml_edit::Key, item: &Item) -> Option<Member> {
+fn member(key: &toml_edit::Key, item: &Item) -> Option<MapMember> {
     let node = node(item)?;
     // A table without its own header (`[a.b]` creates `a`) has its key in the header of another table.
     let key_span = key.span().unwrap_or(node.span.start..node.span.start);
-    Some(Member { key: key.get().to_owned(), key_span, node })
+    Some(MapMember { key: key.get().to_owned(), key_span, node })
 }
 
 fn node(item: &Item) -> Option<Node> {

@@ -1,6 +1,6 @@
 //! Writes words into a text in the style of its format and of the neighbouring entries.
 
-use super::{Format, Member, Node};
+use super::{Format, MapMember, Node};
 
 /// A string in the syntax of the format.
 pub fn word(format: Format, text: &str) -> String {
@@ -78,7 +78,7 @@ pub fn dash_of(text: &str, item: usize) -> usize {
 
 /// The text to insert right after `member` so that a further member follows it; `None` if the layout can't be
 /// determined. `added` is the new member on one line, in the syntax of the format.
-pub fn sibling(text: &str, map: &Node, member: &Member, added: &str) -> Option<String> {
+pub fn sibling(text: &str, map: &Node, member: &MapMember, added: &str) -> Option<String> {
     let start = member.key_span.start;
     let in_braces = text[map.span.start..].starts_with('{');
     if in_braces {

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use granit_parser::{ErrorKind, Event, Parser, ScalarStyle, ScanError, StrInput, StructureStyle};
 
-use super::{Member, Node, TextError, Value};
+use super::{MapMember, Node, TextError, Value};
 
 /// Parses a text with one document. The parser skips a leading byte order mark.
 pub fn parse(text: &str) -> Result<Node, TextError> {
@@ -93,8 +93,8 @@ impl<'a> YamlEvents<'a> {
     }
 
     /// The members of a map, and its end: the brace, or the end of the last member.
-    fn map(&mut self, style: StructureStyle, start: usize) -> Result<(Vec<Member>, usize), TextError> {
-        let mut members: Vec<Member> = Vec::new();
+    fn map(&mut self, style: StructureStyle, start: usize) -> Result<(Vec<MapMember>, usize), TextError> {
+        let mut members: Vec<MapMember> = Vec::new();
         loop {
             match (self.next()?, style) {
                 ((Event::MappingEnd, close), StructureStyle::Flow) => return Ok((members, close.end)),
@@ -110,7 +110,7 @@ impl<'a> YamlEvents<'a> {
                     let is_empty = node.value == Value::Null && node.span.is_empty();
                     let start = if is_empty { colon } else { self.content(colon) };
                     node.span = start..node.span.end.max(start);
-                    members.push(Member { key: key.into_owned(), key_span, node });
+                    members.push(MapMember { key: key.into_owned(), key_span, node });
                 }
                 ((_, span), _) => return Err(self.error(span.start, "a key of this kind is not understood")),
             }

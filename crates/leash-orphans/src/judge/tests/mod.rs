@@ -4,8 +4,8 @@ mod properties;
 mod tables;
 
 use super::*;
-use crate::facts::Unread;
-use crate::knowledge::{DeclaredCommand, Leashed};
+use crate::facts::UnreadProcess;
+use crate::knowledge::{DeclaredCommand, LeashedRun};
 use leash_tree::tree::spec;
 
 /// The user that scans, unless a test sets another.
@@ -13,7 +13,7 @@ const USER: u32 = 1000;
 
 /// A process whose start time is its PID, so that parents with smaller PIDs are older.
 fn process(pid: i32, ppid: i32, command: &str) -> Process {
-    let mut process = Process::nobody(pid, pid as u64);
+    let mut process = Process::new(pid, pid as u64);
     process.ppid = ppid;
     process.uid = USER;
     process.argv = command.split(' ').map(str::to_owned).collect();
@@ -60,12 +60,12 @@ fn knowledge() -> Knowledge {
     Knowledge { declared: vec![declared], ..Knowledge::default() }
 }
 
-fn verdicts(facts: &Facts, knowledge: &Knowledge, policy: &Policy) -> Vec<(i32, Verdict)> {
+fn verdicts(facts: &Facts, knowledge: &Knowledge, policy: &JudgePolicy) -> Vec<(i32, Verdict)> {
     judge(facts, knowledge, policy).iter().map(|finding| (finding.root.pid, finding.verdict)).collect()
 }
 
 /// Checks the verdicts, by PID.
 fn check(processes: Vec<Process>, expected: &[(i32, Verdict)]) {
     let facts = machine(processes);
-    assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), expected);
+    assert_eq!(verdicts(&facts, &knowledge(), &JudgePolicy::default()), expected);
 }

@@ -33,7 +33,7 @@ fn channel(inode: u64) -> impl Strategy<Value = Channel> {
     })
 }
 
-fn somebody(pid: i32) -> impl Strategy<Value = Process> {
+fn any_process(pid: i32) -> impl Strategy<Value = Process> {
     let parent = prop_oneof![3 => Just(1), 2 => 1..pid.max(2)];
     let command = prop_oneof![5 => Just("srv"), 3 => Just("host"), 1 => Just("claude"), 1 => Just("sh -c srv")];
     let uid = prop_oneof![12 => Just(USER), 1 => Just(2000_u32)];
@@ -45,19 +45,19 @@ fn somebody(pid: i32) -> impl Strategy<Value = Process> {
 
 prop_compose! {
     fn any_machine()(
-        processes in (2..=MOST).map(somebody).collect::<Vec<_>>(),
+        processes in (2..=MOST).map(any_process).collect::<Vec<_>>(),
         unread in proptest::collection::vec((50..60, prop_oneof![Just(0_u64), Just(100)]), 0..2),
         settled in any::<bool>(),
         whole in prop_oneof![4 => Just(true), 1 => Just(false)],
-    ) -> (Facts, Policy) {
+    ) -> (Facts, JudgePolicy) {
         // Start times are small, so every process but one with start 0 is young enough to have inherited an end.
-        let unread = unread.into_iter().map(|(pid, start)| Unread {
+        let unread = unread.into_iter().map(|(pid, start)| UnreadProcess {
             id: Identity { pid, start, inode: None },
             why: UnreadReason::NotPermitted,
         });
         let unread = unread.collect();
         let gone_for = (2..=MOST).filter(|_| settled).map(|pid| ((pid, pid as u64), Duration::from_secs(60)));
-        let policy = Policy { gone_for: gone_for.collect(), ..Policy::default() };
+        let policy = JudgePolicy { gone_for: gone_for.collect(), ..JudgePolicy::default() };
         (Facts { unread, whole, ..machine(processes) }, policy)
     }
 }
@@ -66,7 +66,7 @@ fn proved(findings: &[Finding]) -> Vec<&Finding> {
     findings.iter().filter(|finding| finding.verdict == Verdict::OrphanProved).collect()
 }
 
-fn proved_roots(facts: &Facts, policy: &Policy) -> Vec<i32> {
+fn proved_roots(facts: &Facts, policy: &JudgePolicy) -> Vec<i32> {
     proved(&judge(facts, &knowledge(), policy)).iter().map(|finding| finding.root.pid).collect()
 }
 
@@ -132,7 +132,7 @@ proptest! {
     /// The same machine in another order gets the same verdicts.
     #[test]
     fn order_does_not_matter((facts, policy) in any_machine()) {
-        let policy_of_other = Policy {
+        let policy_of_other = JudgePolicy {
             gone_for: policy.gone_for.iter().map(|((pid, start), span)| ((100 - pid, *start), *span)).collect(),
             ..policy.clone()
         };

@@ -32,7 +32,7 @@ fn both_ends_decide() {
         let note = format!("{stdin:?} {stdout:?}");
         for (parent, expected) in [(1, left), (5, below)] {
             let facts = machine(vec![process(5, 1, "bash -l"), server(10, parent, stdin.clone(), stdout.clone())]);
-            let found = verdicts(&facts, &knowledge(), &Policy::default());
+            let found = verdicts(&facts, &knowledge(), &JudgePolicy::default());
             assert_eq!(found, [(10, expected)], "{note}, child of {parent}");
         }
     }
@@ -113,7 +113,7 @@ fn a_chain_of_wrappers_is_one_server() {
     let node = Process { id: id(12), ppid: 11, argv: vec!["srv".to_owned()], ..npx.clone() };
     let helper = process(13, 12, "chrome --headless");
     let facts = machine(vec![npx, shell, node, helper]);
-    let findings = judge(&facts, &knowledge(), &Policy::default());
+    let findings = judge(&facts, &knowledge(), &JudgePolicy::default());
     assert_eq!(findings.len(), 1);
     assert_eq!(findings[0].root, id(10));
     assert_eq!(findings[0].tree, [id(10), id(11), id(12), id(13)]);
@@ -135,7 +135,7 @@ fn a_process_that_left_with_the_channels_belongs_to_the_tree() {
         ..root.clone()
     };
     let facts = machine(vec![root, daemon, in_session, other_user, only_stdin]);
-    let findings = judge(&facts, &knowledge(), &Policy::default());
+    let findings = judge(&facts, &knowledge(), &JudgePolicy::default());
     let mut tree = findings[0].tree.clone();
     tree.sort_by_key(|id| id.pid);
     assert_eq!(tree, [id(10), id(20), id(21)]);
@@ -163,24 +163,25 @@ fn only_root_proves_orphans_of_another_user() {
     let other = || Process { uid: 2000, ..server(10, 1, Gone, Gone) };
     check(vec![other()], &[(10, Unknown)]);
     let facts = Facts { uid: 0, ..machine(vec![other()]) };
-    assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), [(10, OrphanProved)]);
+    assert_eq!(verdicts(&facts, &knowledge(), &JudgePolicy::default()), [(10, OrphanProved)]);
     check(vec![server(10, 1, Gone, Gone), Process { uid: 0, ..process(11, 10, "sudo") }], &[(10, OrphanLikely)]);
 }
 
 /// A process that could not be read counts as a holder if it may have inherited an end.
 #[test]
 fn an_unread_process_counts_as_a_holder() {
-    let unread = |start: u64| Unread { id: Identity { pid: 99, start, inode: None }, why: UnreadReason::NotPermitted };
+    let unread =
+        |start: u64| UnreadProcess { id: Identity { pid: 99, start, inode: None }, why: UnreadReason::NotPermitted };
     let check = |stdin: OtherEnd, start: u64, expected: Verdict| {
         let mut facts =
             machine(vec![Process { id: Identity { start: 50_000, ..id(10) }, ..server(10, 1, stdin, Gone) }]);
         facts.unread.push(unread(start));
         let OtherEnd::Held { by, .. } = &mut facts.processes[1].stdin.other_end else {
-            assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), [(10, expected)]);
+            assert_eq!(verdicts(&facts, &knowledge(), &JudgePolicy::default()), [(10, expected)]);
             return;
         };
         by[0].start = 50_000;
-        assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), [(10, expected)], "{start}");
+        assert_eq!(verdicts(&facts, &knowledge(), &JudgePolicy::default()), [(10, expected)], "{start}");
     };
     check(Gone, 60_000, OrphanProved);
     check(held(&[10]), 60_000, OrphanLikely);
@@ -193,9 +194,9 @@ fn an_unread_process_counts_as_a_holder() {
 #[test]
 fn a_parent_gets_time_to_end_its_server() {
     let facts = machine(vec![process(5, 1, "host"), server(10, 5, Gone, Gone)]);
-    let policy = |seconds: u64| Policy {
+    let policy = |seconds: u64| JudgePolicy {
         gone_for: HashMap::from([((10, 10), Duration::from_secs(seconds))]),
-        ..Policy::default()
+        ..JudgePolicy::default()
     };
     assert_eq!(verdicts(&facts, &knowledge(), &policy(9)), [(10, OrphanLikely)]);
     assert_eq!(verdicts(&facts, &knowledge(), &policy(10)), [(10, OrphanProved)]);
@@ -206,7 +207,7 @@ fn a_parent_gets_time_to_end_its_server() {
 
 #[test]
 fn a_leashed_server_is_never_proved() {
-    let leashed = |attended| Leashed {
+    let leashed = |attended| LeashedRun {
         session: "s".to_owned(),
         name: "srv".to_owned(),
         attended,
@@ -215,7 +216,7 @@ fn a_leashed_server_is_never_proved() {
     let facts = machine(vec![process(8, 1, "leash run"), process(9, 8, "keeper"), server(10, 9, Gone, Gone)]);
     for (attended, expected) in [(true, Live), (false, OrphanLikely)] {
         let knowledge = Knowledge { leashed: vec![leashed(attended)], ..knowledge() };
-        assert_eq!(verdicts(&facts, &knowledge, &Policy::default()), [(8, expected)]);
+        assert_eq!(verdicts(&facts, &knowledge, &JudgePolicy::default()), [(8, expected)]);
     }
     let mut marked = server(10, 1, Gone, Gone);
     marked.marks.insert(spec::MARK.to_owned(), "of another ledger".to_owned());
@@ -233,13 +234,13 @@ fn a_remnant_is_judged_like_a_server() {
     let knowledge = Knowledge { ended: vec!["over".to_owned()], ..knowledge() };
     for (stdin, expected) in [(Gone, OrphanProved), (held(&[5]), Live)] {
         let facts = machine(vec![process(5, 1, "x"), remnant(stdin)]);
-        let findings = judge(&facts, &knowledge, &Policy::default());
-        assert_eq!((findings[0].role, findings[0].verdict), (Role::Remnant, expected));
+        let findings = judge(&facts, &knowledge, &JudgePolicy::default());
+        assert_eq!((findings[0].role, findings[0].verdict), (TreeRole::Remnant, expected));
     }
     let mut silent = remnant(Gone);
     silent.stdin = process(1, 0, "x").stdin;
     let facts = machine(vec![silent]);
-    assert_eq!(verdicts(&facts, &knowledge, &Policy::default()), [(10, Unknown)]);
+    assert_eq!(verdicts(&facts, &knowledge, &JudgePolicy::default()), [(10, Unknown)]);
     // A session that has no receipt may still run.
     check(vec![remnant(Gone)], &[]);
 }
@@ -255,17 +256,17 @@ fn a_host_without_a_terminal_is_stale_and_still_a_host() {
     host.swap = SWAPPED + 1;
     host.resident = 1024;
     let facts = Facts { now: 100 * 3600 * 25, ..machine(vec![host, below]) };
-    assert_eq!(verdicts(&facts, &knowledge(), &Policy::default()), [(5, StaleHost), (10, Live)]);
+    assert_eq!(verdicts(&facts, &knowledge(), &JudgePolicy::default()), [(5, StaleHost), (10, Live)]);
 }
 
 #[test]
 fn the_client_is_the_nearest_host_above() {
     let facts = machine(vec![process(5, 1, "claude"), server(10, 5, held(&[5]), held(&[5]))]);
-    let findings = judge(&facts, &knowledge(), &Policy::default());
+    let findings = judge(&facts, &knowledge(), &JudgePolicy::default());
     assert_eq!(findings[0].client.as_deref(), Some("Claude Code"));
     assert_eq!(findings[0].server.as_deref(), Some("srv"));
     assert!(findings[0].evidence.contains(&Evidence::HeldBy {
-        stream: Stream::Stdin,
+        stream: StdioStream::Stdin,
         by: id(5),
         name: "claude".to_owned()
     }));
@@ -277,14 +278,14 @@ fn a_younger_process_is_not_the_parent() {
     let mut young = process(5, 1, "claude");
     young.id.start = 5_000;
     let facts = machine(vec![young, server(10, 5, Gone, Gone)]);
-    let findings = judge(&facts, &knowledge(), &Policy::default());
+    let findings = judge(&facts, &knowledge(), &JudgePolicy::default());
     assert_eq!(findings[0].client.as_deref(), Some("Test"));
 }
 
 /// A server that speaks HTTP is in use while a client is connected to it.
 #[test]
 fn a_server_with_a_client_is_not_proved() {
-    let served = |clients: &[i32]| Served { by: 11, port: 8080, clients: clients.to_vec() };
+    let served = |clients: &[i32]| AcceptedConnection { by: 11, port: 8080, clients: clients.to_vec() };
     let below = |pid, ppid| process(pid, ppid, "node http.js");
     let cells = [
         (vec![], OrphanProved),
@@ -300,7 +301,7 @@ fn a_server_with_a_client_is_not_proved() {
         let servers = [server(10, 1, Gone, Gone), server(20, 1, Gone, Gone), server(30, 5, held(&[5]), held(&[5]))];
         let processes = servers.into_iter().chain([host, below(11, 10)]).collect();
         let facts = Facts { served: served.clone(), ..machine(processes) };
-        let found = verdicts(&facts, &knowledge(), &Policy::default());
+        let found = verdicts(&facts, &knowledge(), &JudgePolicy::default());
         assert_eq!(found, [(10, expected), (20, OrphanProved), (30, Live)], "{served:?}");
     }
 }
@@ -310,7 +311,7 @@ fn a_server_with_a_client_is_not_proved() {
 fn with_hidden_processes_only_closed_ends_prove_an_orphan() {
     for (stdin, expected) in [(Gone, OrphanProved), (held(&[10]), OrphanLikely)] {
         let facts = Facts { whole: false, ..machine(vec![server(10, 1, stdin, Gone)]) };
-        let findings = judge(&facts, &knowledge(), &Policy::default());
+        let findings = judge(&facts, &knowledge(), &JudgePolicy::default());
         assert_eq!(findings[0].verdict, expected);
         let hidden = findings[0].evidence.contains(&Evidence::OthersHidden);
         assert_eq!(hidden, expected == OrphanLikely, "{findings:?}");
@@ -331,9 +332,9 @@ fn a_process_spared_on_purpose_is_no_remnant() {
     spared.marks.insert(spec::MARK.to_owned(), "over".to_owned());
     let mut knowledge = Knowledge { ended: vec!["over".to_owned()], ..knowledge() };
     let facts = machine(vec![spared]);
-    assert_eq!(verdicts(&facts, &knowledge, &Policy::default()), [(10, OrphanProved)]);
+    assert_eq!(verdicts(&facts, &knowledge, &JudgePolicy::default()), [(10, OrphanProved)]);
     knowledge.spared.push(("over".to_owned(), 10));
-    assert_eq!(verdicts(&facts, &knowledge, &Policy::default()), []);
+    assert_eq!(verdicts(&facts, &knowledge, &JudgePolicy::default()), []);
 }
 
 /// A helper that has left a server's tree ends with the server, and the server ends with its host.
@@ -343,7 +344,7 @@ fn the_tree_of_a_stale_host_includes_its_servers() {
     let below = server(10, 5, held(&[5]), held(&[5]));
     let left = Process { id: id(20), ppid: 1, session: 20, argv: vec!["helper".to_owned()], ..below.clone() };
     let facts = machine(vec![host, below, left]);
-    let findings = judge(&facts, &knowledge(), &Policy::default());
+    let findings = judge(&facts, &knowledge(), &JudgePolicy::default());
     assert_eq!(findings[0].verdict, StaleHost);
     assert_eq!(findings[0].tree, [id(5), id(10), id(20)]);
 }

@@ -7,8 +7,8 @@ use super::base;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct LaunchedProgram {
     /// A program, a script, a module or a package.
-    pub(super) what: String,
-    pub(super) by: Starter,
+    pub(super) target: String,
+    pub(super) launcher: Launcher,
     pub(super) args: Vec<String>,
     /// The directory that the command line itself names (`uv --directory`).
     pub(super) directory: Option<String>,
@@ -20,7 +20,7 @@ pub(super) struct LaunchedProgram {
 
 /// The program that starts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Starter {
+pub(super) enum Launcher {
     /// The kernel.
     Exec,
     /// node, bun, deno or python, from a file.
@@ -62,29 +62,31 @@ impl LaunchedProgram {
                 None => break,
             }
         }
-        let (what, args) = words.split_first()?;
+        let (target, args) = words.split_first()?;
         let rest: Vec<&str> = args.iter().map(String::as_str).collect();
-        interpret(what, &rest).or_else(|| launch(&[&[what.as_str()], &rest[..]].concat(), 0, Starter::Exec))
+        interpret(target, &rest).or_else(|| launch(&[&[target.as_str()], &rest[..]].concat(), 0, Launcher::Exec))
     }
 
     /// True if the same words start something else in another directory.
     pub(super) fn depends_on_directory(&self) -> bool {
-        let by_what = match self.by {
-            Starter::Exec if self.what.contains('/') => !self.what.starts_with('/'),
-            Starter::Exec => PROJECT_TOOLS.contains(&base(&self.what)) && !self.args.iter().any(|arg| is_anchored(arg)),
-            Starter::Interpreter => !self.what.starts_with('/'),
+        let by_target = match self.launcher {
+            Launcher::Exec if self.target.contains('/') => !self.target.starts_with('/'),
+            Launcher::Exec => {
+                PROJECT_TOOLS.contains(&base(&self.target)) && !self.args.iter().any(|arg| is_anchored(arg))
+            }
+            Launcher::Interpreter => !self.target.starts_with('/'),
             // Python looks for modules in the working directory first.
-            Starter::Module => true,
-            Starter::Runner => self.of_project || self.what.starts_with('.'),
+            Launcher::Module => true,
+            Launcher::Runner => self.of_project || self.target.starts_with('.'),
         };
-        by_what || self.args.iter().any(|arg| is_relative_path(arg))
+        by_target || self.args.iter().any(|arg| is_relative_path(arg))
     }
 
     /// True if both run modules of the same virtual environment, which does not depend on the directory.
     pub(super) fn shares_environment(&self, other: &LaunchedProgram) -> bool {
         const SYSTEM: [&str; 3] = ["/usr/bin/", "/usr/local/bin/", "/bin/"];
         let own = |path: &&String| path.starts_with('/') && !SYSTEM.iter().any(|dir| path.starts_with(dir));
-        self.by == Starter::Module
+        self.launcher == Launcher::Module
             && self.interpreter.as_ref().filter(own).is_some()
             && self.interpreter == other.interpreter
     }
@@ -195,7 +197,7 @@ fn runner(words: &[&str]) -> Option<LaunchedProgram> {
     let at = first_operand(words, &WITH_VALUE)?;
     match words.get(at..)? {
         [program, rest @ ..] if SCRIPT_RUNNERS.contains(program) => interpret(program, rest),
-        _ => launch(words, at, Starter::Runner),
+        _ => launch(words, at, Launcher::Runner),
     }
 }
 
@@ -212,13 +214,13 @@ fn uv(words: &[&str]) -> Option<LaunchedProgram> {
             let module = rest.iter().position(|word| matches!(*word, "-m" | "--module"));
             let module = module.filter(|at| operand.is_none_or(|operand| *at < operand));
             let found = match (module, operand.map(|at| &rest[at..])) {
-                (Some(at), _) => launch(rest, at + 1, Starter::Module),
+                (Some(at), _) => launch(rest, at + 1, Launcher::Module),
                 (None, Some([program, rest @ ..])) if is_python(base(program)) => python(program, rest),
-                (None, Some(what @ [script, ..])) if script.contains('/') || script.ends_with(".py") => {
-                    launch(what, 0, Starter::Interpreter)
+                (None, Some(target @ [script, ..])) if script.contains('/') || script.ends_with(".py") => {
+                    launch(target, 0, Launcher::Interpreter)
                 }
-                (None, Some(what)) => {
-                    launch(what, 0, Starter::Runner).map(|found| LaunchedProgram { of_project: true, ..found })
+                (None, Some(target)) => {
+                    launch(target, 0, Launcher::Runner).map(|found| LaunchedProgram { of_project: true, ..found })
                 }
                 (None, None) => None,
             };
@@ -240,7 +242,7 @@ fn script(words: &[&str], with_value: &[&str]) -> Option<LaunchedProgram> {
     if words.iter().any(|word| matches!(*word, "-e" | "--eval" | "-p" | "--print")) {
         return None;
     }
-    launch(words, first_operand(words, with_value)?, Starter::Interpreter)
+    launch(words, first_operand(words, with_value)?, Launcher::Interpreter)
 }
 
 fn python(program: &str, words: &[&str]) -> Option<LaunchedProgram> {
@@ -249,20 +251,20 @@ fn python(program: &str, words: &[&str]) -> Option<LaunchedProgram> {
         match *words.get(at)? {
             "-c" => return None,
             "-m" => {
-                let found = launch(words, at + 1, Starter::Module)?;
+                let found = launch(words, at + 1, Launcher::Module)?;
                 return Some(LaunchedProgram { interpreter: Some(program.to_owned()), ..found });
             }
             "-W" | "-X" => at += 2,
             option if option.starts_with('-') => at += 1,
-            _ => return launch(words, at, Starter::Interpreter),
+            _ => return launch(words, at, Launcher::Interpreter),
         }
     }
 }
 
-fn launch(words: &[&str], at: usize, by: Starter) -> Option<LaunchedProgram> {
-    let what = (*words.get(at)?).to_owned();
+fn launch(words: &[&str], at: usize, launcher: Launcher) -> Option<LaunchedProgram> {
+    let target = (*words.get(at)?).to_owned();
     let args = words[at + 1..].iter().map(|word| (*word).to_owned()).collect();
-    Some(LaunchedProgram { what, by, args, directory: None, interpreter: None, of_project: false })
+    Some(LaunchedProgram { target, launcher, args, directory: None, interpreter: None, of_project: false })
 }
 
 /// The first word that is neither an option nor an option's value.

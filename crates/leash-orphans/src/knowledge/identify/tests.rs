@@ -8,7 +8,7 @@ fn words(line: &str) -> Vec<String> {
 
 /// A process in /work/here, with a user's environment.
 fn process(argv: &[&str]) -> Process {
-    let mut process = Process::nobody(7, 1);
+    let mut process = Process::new(7, 1);
     process.argv = argv.iter().map(|word| (*word).to_owned()).collect();
     process.cwd = Some("/work/here".to_owned());
     let variables = [("HOME", "/home/u"), ("PATH", "/usr/local/bin:/usr/bin"), ("TOOLS", "/opt/tools")];

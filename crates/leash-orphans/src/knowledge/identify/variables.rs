@@ -6,21 +6,21 @@ use crate::facts::Process;
 
 /// True if the client replaces a part of this word.
 pub(super) fn has_variables(word: &str) -> bool {
-    pieces(word).any(|piece| matches!(piece, Piece::Variable(_)))
+    pieces(word).any(|piece| matches!(piece, WordPart::Variable(_)))
 }
 
 /// True if a word without its variables names nothing.
 pub(super) fn is_all_variable(word: &str) -> bool {
-    let says = |piece: Piece<'_>| matches!(piece, Piece::Text(text) if !text.trim_matches(['/', '.']).is_empty());
+    let says = |piece: WordPart<'_>| matches!(piece, WordPart::Text(text) if !text.trim_matches(['/', '.']).is_empty());
     !pieces(word).any(says)
 }
 
 /// The environment variables that a word names.
 pub(in crate::knowledge) fn named(word: &str) -> impl Iterator<Item = &str> {
     pieces(word).filter_map(|piece| match piece {
-        Piece::Variable("userHome") => Some("HOME"),
-        Piece::Variable(name) => environment(name).map(|(name, _)| name),
-        Piece::Text(_) => None,
+        WordPart::Variable("userHome") => Some("HOME"),
+        WordPart::Variable(name) => environment(name).map(|(name, _)| name),
+        WordPart::Text(_) => None,
     })
 }
 
@@ -29,8 +29,8 @@ pub(super) fn expand(word: &str, process: &Process, workspace: Option<&str>) -> 
     let mut text = String::new();
     for piece in pieces(word) {
         match piece {
-            Piece::Text(literal) => text.push_str(literal),
-            Piece::Variable(name) => match value(name, process, workspace) {
+            WordPart::Text(literal) => text.push_str(literal),
+            WordPart::Variable(name) => match value(name, process, workspace) {
                 Some(value) => text.push_str(&value),
                 None => text.push_str(&format!("${{{name}}}")),
             },
@@ -52,7 +52,7 @@ pub(super) fn fits(word: &str, declared: &str) -> Agreement {
     let mut after_variable = false;
     let mut pieces = pieces(declared).peekable();
     while let Some(piece) = pieces.next() {
-        let Piece::Text(text) = piece else {
+        let WordPart::Text(text) = piece else {
             after_variable = true;
             continue;
         };
@@ -70,13 +70,13 @@ pub(super) fn fits(word: &str, declared: &str) -> Agreement {
     if rest.is_empty() || after_variable { Agreement::Likely } else { Agreement::No }
 }
 
-enum Piece<'a> {
+enum WordPart<'a> {
     Text(&'a str),
     /// The text between the braces.
     Variable(&'a str),
 }
 
-fn pieces(word: &str) -> impl Iterator<Item = Piece<'_>> {
+fn pieces(word: &str) -> impl Iterator<Item = WordPart<'_>> {
     let mut rest = word;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -84,9 +84,9 @@ fn pieces(word: &str) -> impl Iterator<Item = Piece<'_>> {
         }
         let variable = rest.find("${").and_then(|open| Some((open, open + rest[open..].find('}')?)));
         let (piece, after) = match variable {
-            Some((0, close)) => (Piece::Variable(&rest[2..close]), &rest[close + 1..]),
-            Some((open, _)) => (Piece::Text(&rest[..open]), &rest[open..]),
-            None => (Piece::Text(rest), ""),
+            Some((0, close)) => (WordPart::Variable(&rest[2..close]), &rest[close + 1..]),
+            Some((open, _)) => (WordPart::Text(&rest[..open]), &rest[open..]),
+            None => (WordPart::Text(rest), ""),
         };
         rest = after;
         Some(piece)

@@ -2,7 +2,7 @@
 //! and the client only has to name it.
 
 use super::BusError;
-use super::socket::Channel;
+use super::socket::BusStream;
 
 /// The longest answer that we read. `OK` with 32 digits, or `REJECTED` with a few mechanisms, has less than 100 bytes.
 const LONGEST_LINE: usize = 512;
@@ -12,7 +12,7 @@ const LONGEST_LINE: usize = 512;
 /// `BEGIN` goes out with the first line and not after the answer. systemd's private socket loses a message that it
 /// reads together with `BEGIN`: it answers only when more bytes come, and we would send none. Once `OK` is here, it has
 /// read `BEGIN`.
-pub(super) fn authenticate(channel: &mut Channel, uid: u32) -> Result<(), BusError> {
+pub(super) fn authenticate(channel: &mut BusStream, uid: u32) -> Result<(), BusError> {
     channel.send(&greeting(uid))?;
     let answer = channel.take_line(LONGEST_LINE)?;
     if accepts(&answer) { Ok(()) } else { Err(BusError::Rejected { uid }) }

@@ -6,7 +6,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use super::address::BusAddress;
-use super::wire::{Malformed, Unsendable};
+use super::wire::{MalformedMessage, Unsendable};
 
 /// The reason why a call to the user manager failed.
 #[derive(Debug, Error)]
@@ -22,7 +22,7 @@ pub(crate) enum BusError {
     Connect(#[source] Errno),
     /// The socket belongs to another user.
     #[error("the bus belongs to uid {owner}, not to uid {us}")]
-    Stranger {
+    OtherUser {
         /// The uid of the socket's owner.
         owner: u32,
         /// Our uid.
@@ -45,7 +45,7 @@ pub(crate) enum BusError {
     Io(#[source] Errno),
     /// The other side sent bytes that are not D-Bus.
     #[error("the bus sent a malformed message")]
-    Malformed(#[from] Malformed),
+    Malformed(#[from] MalformedMessage),
     /// The arguments can't be encoded in a message.
     #[error("the call cannot be sent")]
     Unsendable(#[from] Unsendable),

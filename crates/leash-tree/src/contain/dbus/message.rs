@@ -1,6 +1,6 @@
 //! Whole messages: the calls that we send, and the replies that we understand.
 
-use super::wire::{ByteOrder, Decoder, Encoder, MAX_MESSAGE, Malformed, Unsendable, expect_type};
+use super::wire::{ByteOrder, Decoder, Encoder, MAX_MESSAGE, MalformedMessage, Unsendable, expect_type};
 
 /// The bytes of a header that are the same size in every message. The message's length follows from them.
 pub(super) const PREFIX: usize = 16;
@@ -26,7 +26,7 @@ const NO_AUTO_START: u8 = 2;
 
 /// One method call.
 #[derive(Debug)]
-pub(super) struct Call<'a> {
+pub(super) struct MethodCall<'a> {
     /// The bus name of the receiver; a peer-to-peer connection has none.
     pub(super) destination: Option<&'static str>,
     /// The object.
@@ -39,7 +39,7 @@ pub(super) struct Call<'a> {
     pub(super) signature: &'static str,
 }
 
-impl Call<'_> {
+impl MethodCall<'_> {
     /// The bytes of the call. `arguments` must write the types that `signature` names.
     pub(super) fn encode(&self, serial: u32, arguments: impl FnOnce(&mut Encoder)) -> Result<Vec<u8>, Unsendable> {
         let mut body = Encoder::default();
@@ -85,23 +85,23 @@ fn text_field(fields: &mut Encoder, code: u8, signature: &'static str, text: &st
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Incoming {
     /// The method returned.
-    Return { to: u32, body: Body },
+    Return { to: u32, body: MessageBody },
     /// The method failed.
-    Error { to: u32, name: String, body: Body },
+    Error { to: u32, name: String, body: MessageBody },
     /// A signal or a call that we did not ask for.
     Unasked,
 }
 
 /// The values of a message, not yet read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Body {
+pub(super) struct MessageBody {
     order: ByteOrder,
     signature: String,
     bytes: Vec<u8>,
 }
 
 /// Returns the length of the message that starts with `prefix`.
-pub(super) fn total_length(prefix: &[u8; PREFIX]) -> Result<usize, Malformed> {
+pub(super) fn total_length(prefix: &[u8; PREFIX]) -> Result<usize, MalformedMessage> {
     let mut decoder = Decoder::new(prefix, ByteOrder::from_mark(prefix[0])?);
     decoder.u32()?;
     let body = u64::from(decoder.u32()?);
@@ -109,12 +109,12 @@ pub(super) fn total_length(prefix: &[u8; PREFIX]) -> Result<usize, Malformed> {
     let fields = u64::from(decoder.u32()?);
     // Two lengths below 2^32 can't overflow 64 bits.
     let bytes = (PREFIX as u64 + fields).next_multiple_of(8) + body;
-    usize::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_MESSAGE).ok_or(Malformed::TooLarge { bytes })
+    usize::try_from(bytes).ok().filter(|bytes| *bytes <= MAX_MESSAGE).ok_or(MalformedMessage::TooLarge { bytes })
 }
 
 /// Reads one whole message.
-pub(super) fn decode(message: &[u8]) -> Result<Incoming, Malformed> {
-    let mark = *message.first().ok_or(Malformed::Truncated)?;
+pub(super) fn decode(message: &[u8]) -> Result<Incoming, MalformedMessage> {
+    let mark = *message.first().ok_or(MalformedMessage::Truncated)?;
     let order = ByteOrder::from_mark(mark)?;
     let mut decoder = Decoder::new(message, order);
     decoder.u8()?;
@@ -122,34 +122,34 @@ pub(super) fn decode(message: &[u8]) -> Result<Incoming, Malformed> {
     decoder.u8()?;
     let version = decoder.u8()?;
     if version != 1 {
-        return Err(Malformed::Version(version));
+        return Err(MalformedMessage::Version(version));
     }
-    let body_length = usize::try_from(decoder.u32()?).map_err(|_| Malformed::Truncated)?;
+    let body_length = usize::try_from(decoder.u32()?).map_err(|_| MalformedMessage::Truncated)?;
     decoder.u32()?;
     let fields = decode_fields(&mut decoder)?;
     decoder.align(8)?;
     let body = message.get(decoder.position()..).and_then(|rest| rest.get(..body_length));
-    let bytes = body.ok_or(Malformed::Truncated)?.to_vec();
-    let body = Body { order, signature: fields.signature, bytes };
+    let bytes = body.ok_or(MalformedMessage::Truncated)?.to_vec();
+    let body = MessageBody { order, signature: fields.signature, bytes };
     match (kind, fields.reply_serial) {
         (METHOD_RETURN, Some(to)) => Ok(Incoming::Return { to, body }),
         (ERROR, Some(to)) => Ok(Incoming::Error { to, name: fields.error_name, body }),
         // A reply without a serial can't be matched with any call.
-        (METHOD_RETURN | ERROR, None) => Err(Malformed::Type { expected: "u", found: String::new() }),
+        (METHOD_RETURN | ERROR, None) => Err(MalformedMessage::Type { expected: "u", found: String::new() }),
         // The specification says to ignore unknown kinds.
         _ => Ok(Incoming::Unasked),
     }
 }
 
 #[derive(Debug, Default)]
-struct Fields {
+struct HeaderFields {
     reply_serial: Option<u32>,
     error_name: String,
     signature: String,
 }
 
-fn decode_fields(decoder: &mut Decoder<'_>) -> Result<Fields, Malformed> {
-    let mut fields = Fields::default();
+fn decode_fields(decoder: &mut Decoder<'_>) -> Result<HeaderFields, MalformedMessage> {
+    let mut fields = HeaderFields::default();
     let end = decoder.array_end(8)?;
     while decoder.position() < end {
         decoder.align(8)?;
@@ -170,12 +170,12 @@ fn decode_fields(decoder: &mut Decoder<'_>) -> Result<Fields, Malformed> {
         }
     }
     // An element that ends beyond its array makes the message invalid.
-    if decoder.position() > end { Err(Malformed::Truncated) } else { Ok(fields) }
+    if decoder.position() > end { Err(MalformedMessage::Truncated) } else { Ok(fields) }
 }
 
 /// Skips a field that we do not need. All existing fields, and any that an old receiver can be expected to skip, have
 /// one of these types.
-fn skip_field(decoder: &mut Decoder<'_>) -> Result<(), Malformed> {
+fn skip_field(decoder: &mut Decoder<'_>) -> Result<(), MalformedMessage> {
     match decoder.signature()? {
         "s" | "o" => decoder.str().map(drop),
         "g" => decoder.signature().map(drop),
@@ -185,15 +185,15 @@ fn skip_field(decoder: &mut Decoder<'_>) -> Result<(), Malformed> {
     }
 }
 
-impl Body {
+impl MessageBody {
     /// The body if it is one string (`s`) or object path (`o`), as `expected` says.
-    pub(super) fn text(&self, expected: &'static str) -> Result<String, Malformed> {
+    pub(super) fn text(&self, expected: &'static str) -> Result<String, MalformedMessage> {
         expect_type(expected, &self.signature)?;
         Ok(self.decoder().str()?.to_owned())
     }
 
     /// The body if it is a variant with a string in it.
-    pub(super) fn variant_text(&self) -> Result<String, Malformed> {
+    pub(super) fn variant_text(&self) -> Result<String, MalformedMessage> {
         expect_type("v", &self.signature)?;
         let mut decoder = self.decoder();
         decoder.variant("s")?;

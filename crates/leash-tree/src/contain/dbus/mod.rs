@@ -27,9 +27,9 @@ pub(crate) use self::property::{ExecCommand, Property};
 
 use self::address::{BusAddress, Listener};
 use self::error::Attempts;
-use self::message::{Body, Call, Incoming, PREFIX};
-use self::socket::Channel;
-use self::wire::{Encoder, Malformed};
+use self::message::{Incoming, MessageBody, MethodCall, PREFIX};
+use self::socket::BusStream;
+use self::wire::{Encoder, MalformedMessage};
 use leash_model::clock::Moment;
 
 const MANAGER: &str = "org.freedesktop.systemd1";
@@ -39,7 +39,7 @@ const MANAGER_INTERFACE: &str = "org.freedesktop.systemd1.Manager";
 /// A connection to the user manager.
 #[derive(Debug)]
 pub(crate) struct Bus {
-    channel: Channel,
+    channel: BusStream,
     /// The manager's name on a bus; `None` if we talk to the manager itself.
     manager: Option<&'static str>,
     last_serial: u32,
@@ -70,12 +70,12 @@ impl Bus {
 
     /// Connects to one address, and checks that a user manager answers there.
     fn open(address: &BusAddress, deadline: Moment) -> Result<Bus, BusError> {
-        let mut channel = Channel::connect(&address.socket, deadline)?;
+        let mut channel = BusStream::connect(&address.socket, deadline)?;
         auth::authenticate(&mut channel, geteuid().as_raw())?;
         Bus::greet(channel, address.listener)
     }
 
-    fn greet(channel: Channel, listener: Listener) -> Result<Bus, BusError> {
+    fn greet(channel: BusStream, listener: Listener) -> Result<Bus, BusError> {
         let mut bus = Bus { channel, manager: None, last_serial: 0, broken: false };
         if listener == Listener::Bus {
             bus.hello()?;
@@ -133,7 +133,7 @@ impl Bus {
         interface: &str,
         property: &str,
     ) -> Result<String, BusError> {
-        let call = Call {
+        let call = MethodCall {
             destination: self.manager,
             path: &unit_path(unit),
             interface: "org.freedesktop.DBus.Properties",
@@ -148,7 +148,7 @@ impl Bus {
     }
 
     fn hello(&mut self) -> Result<(), BusError> {
-        let call = Call {
+        let call = MethodCall {
             destination: Some("org.freedesktop.DBus"),
             path: "/org/freedesktop/DBus",
             interface: "org.freedesktop.DBus",
@@ -161,7 +161,7 @@ impl Bus {
     }
 
     fn ping(&mut self) -> Result<(), BusError> {
-        let call = Call {
+        let call = MethodCall {
             destination: self.manager,
             path: MANAGER_PATH,
             interface: "org.freedesktop.DBus.Peer",
@@ -171,12 +171,12 @@ impl Bus {
         self.call(&call, |_| ()).map(drop)
     }
 
-    fn manager_call(&self, member: &'static str, signature: &'static str) -> Call<'static> {
-        Call { destination: self.manager, path: MANAGER_PATH, interface: MANAGER_INTERFACE, member, signature }
+    fn manager_call(&self, member: &'static str, signature: &'static str) -> MethodCall<'static> {
+        MethodCall { destination: self.manager, path: MANAGER_PATH, interface: MANAGER_INTERFACE, member, signature }
     }
 
     /// Sends a call and waits for its reply.
-    fn call(&mut self, call: &Call<'_>, arguments: impl FnOnce(&mut Encoder)) -> Result<Body, BusError> {
+    fn call(&mut self, call: &MethodCall<'_>, arguments: impl FnOnce(&mut Encoder)) -> Result<MessageBody, BusError> {
         if self.broken {
             return Err(BusError::Broken);
         }
@@ -207,7 +207,7 @@ impl Bus {
 
     fn receive(&mut self) -> Result<Incoming, BusError> {
         let mut bytes = self.channel.take(PREFIX)?;
-        let prefix = bytes.first_chunk::<PREFIX>().ok_or(Malformed::Truncated)?;
+        let prefix = bytes.first_chunk::<PREFIX>().ok_or(MalformedMessage::Truncated)?;
         let length = message::total_length(prefix)?;
         bytes.extend(self.channel.take(length - PREFIX)?);
         Ok(message::decode(&bytes)?)
@@ -215,14 +215,14 @@ impl Bus {
 
     /// Marks the connection as broken if a reply has another type than the method promises: then the other side is not
     /// a user manager.
-    fn trust<T>(&mut self, reading: Result<T, Malformed>) -> Result<T, BusError> {
+    fn trust<T>(&mut self, reading: Result<T, MalformedMessage>) -> Result<T, BusError> {
         self.broken |= reading.is_err();
         Ok(reading?)
     }
 }
 
 /// The values of a return, or the name and the text of an error.
-type Reply = Result<Body, (String, String)>;
+type Reply = Result<MessageBody, (String, String)>;
 
 /// The middle between now and `deadline`.
 fn halfway(deadline: Moment) -> Moment {

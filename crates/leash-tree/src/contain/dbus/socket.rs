@@ -13,7 +13,7 @@ use rustix::process::geteuid;
 
 use super::BusError;
 use super::address::BusSocket;
-use super::wire::Malformed;
+use super::wire::MalformedMessage;
 use leash_model::clock::{Moment, timeout_until};
 
 /// The number of bytes read at once. Every reply that we expect fits.
@@ -25,15 +25,15 @@ const BACKLOG_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 2_000_000 };
 
 /// A connected unix socket, with the bytes that were received and not yet used.
 #[derive(Debug)]
-pub(super) struct Channel {
+pub(super) struct BusStream {
     fd: OwnedFd,
     deadline: Moment,
     unread: Vec<u8>,
 }
 
-impl Channel {
+impl BusStream {
     /// Connects.
-    pub(super) fn connect(socket: &BusSocket, deadline: Moment) -> Result<Channel, BusError> {
+    pub(super) fn connect(socket: &BusSocket, deadline: Moment) -> Result<BusStream, BusError> {
         let address = match socket {
             BusSocket::Path(path) => {
                 check_owner(path)?;
@@ -46,7 +46,7 @@ impl Channel {
         let fd = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(BusError::Connect)?;
         loop {
             match connect(&fd, &address) {
-                Ok(()) => return Ok(Channel::over(fd, deadline)),
+                Ok(()) => return Ok(BusStream::over(fd, deadline)),
                 // The listener's queue is full.
                 Err(Errno::AGAIN) => pause(deadline)?,
                 Err(Errno::INTR) => {}
@@ -56,8 +56,8 @@ impl Channel {
     }
 
     /// Uses a connected, nonblocking socket.
-    pub(super) fn over(fd: OwnedFd, deadline: Moment) -> Channel {
-        Channel { fd, deadline, unread: Vec::new() }
+    pub(super) fn over(fd: OwnedFd, deadline: Moment) -> BusStream {
+        BusStream { fd, deadline, unread: Vec::new() }
     }
 
     /// Sets a new deadline.
@@ -97,7 +97,7 @@ impl Channel {
                 return Ok(line);
             }
             if self.unread.len() > longest {
-                return Err(Malformed::Line.into());
+                return Err(MalformedMessage::Line.into());
             }
             self.receive()?;
         }
@@ -140,7 +140,7 @@ fn check_owner(path: &Path) -> Result<(), BusError> {
     if owner == us || owner == 0 {
         return Ok(());
     }
-    Err(BusError::Stranger { owner, us })
+    Err(BusError::OtherUser { owner, us })
 }
 
 fn errno(error: &std::io::Error) -> Errno {

@@ -13,7 +13,7 @@ pub(super) const MAX_MESSAGE: usize = 64 * 1024;
 
 /// The reason why received bytes are not a D-Bus message.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
-pub(crate) enum Malformed {
+pub(crate) enum MalformedMessage {
     /// A value ends beyond the received bytes.
     #[error("a value ends beyond the message")]
     Truncated,
@@ -178,11 +178,11 @@ pub(super) enum ByteOrder {
 
 impl ByteOrder {
     /// The order that the first byte of a message names.
-    pub(super) fn from_mark(mark: u8) -> Result<ByteOrder, Malformed> {
+    pub(super) fn from_mark(mark: u8) -> Result<ByteOrder, MalformedMessage> {
         match mark {
             b'l' => Ok(ByteOrder::Little),
             b'B' => Ok(ByteOrder::Big),
-            other => Err(Malformed::ByteOrder(other)),
+            other => Err(MalformedMessage::ByteOrder(other)),
         }
     }
 }
@@ -199,20 +199,20 @@ impl<'a> Decoder<'a> {
     }
 
     /// Skips the padding up to a multiple of `boundary`.
-    pub(super) fn align(&mut self, boundary: usize) -> Result<(), Malformed> {
-        let target = self.at.checked_next_multiple_of(boundary).ok_or(Malformed::Truncated)?;
+    pub(super) fn align(&mut self, boundary: usize) -> Result<(), MalformedMessage> {
+        let target = self.at.checked_next_multiple_of(boundary).ok_or(MalformedMessage::Truncated)?;
         self.take(target - self.at)?;
         Ok(())
     }
 
     /// `y`
-    pub(super) fn u8(&mut self) -> Result<u8, Malformed> {
+    pub(super) fn u8(&mut self) -> Result<u8, MalformedMessage> {
         let [byte] = self.fixed::<1>()?;
         Ok(byte)
     }
 
     /// `u`
-    pub(super) fn u32(&mut self) -> Result<u32, Malformed> {
+    pub(super) fn u32(&mut self) -> Result<u32, MalformedMessage> {
         self.align(4)?;
         let word = self.fixed::<4>()?;
         Ok(match self.order {
@@ -222,57 +222,57 @@ impl<'a> Decoder<'a> {
     }
 
     /// `s` and `o`
-    pub(super) fn str(&mut self) -> Result<&'a str, Malformed> {
+    pub(super) fn str(&mut self) -> Result<&'a str, MalformedMessage> {
         let length = self.u32()?;
         self.text(length)
     }
 
     /// `g`
-    pub(super) fn signature(&mut self) -> Result<&'a str, Malformed> {
+    pub(super) fn signature(&mut self) -> Result<&'a str, MalformedMessage> {
         let length = self.u8()?;
         self.text(length.into())
     }
 
     /// Reads the start of an array. Returns the position after its last element.
-    pub(super) fn array_end(&mut self, boundary: usize) -> Result<usize, Malformed> {
+    pub(super) fn array_end(&mut self, boundary: usize) -> Result<usize, MalformedMessage> {
         let length = self.u32()?;
         self.align(boundary)?;
         let end = usize::try_from(length).ok().and_then(|length| self.at.checked_add(length));
-        end.filter(|end| *end <= self.bytes.len()).ok_or(Malformed::Truncated)
+        end.filter(|end| *end <= self.bytes.len()).ok_or(MalformedMessage::Truncated)
     }
 
     /// Reads the type of a variant, which must be `expected`; the caller reads the value next.
-    pub(super) fn variant(&mut self, expected: &'static str) -> Result<(), Malformed> {
+    pub(super) fn variant(&mut self, expected: &'static str) -> Result<(), MalformedMessage> {
         expect_type(expected, self.signature()?)
     }
 
-    fn text(&mut self, length: u32) -> Result<&'a str, Malformed> {
-        let length = usize::try_from(length).map_err(|_| Malformed::Truncated)?;
+    fn text(&mut self, length: u32) -> Result<&'a str, MalformedMessage> {
+        let length = usize::try_from(length).map_err(|_| MalformedMessage::Truncated)?;
         let text = self.take(length)?;
         if self.u8()? != 0 || text.contains(&0) {
-            return Err(Malformed::Text);
+            return Err(MalformedMessage::Text);
         }
-        std::str::from_utf8(text).map_err(|_| Malformed::Text)
+        std::str::from_utf8(text).map_err(|_| MalformedMessage::Text)
     }
 
-    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
-        self.take(N)?.try_into().map_err(|_| Malformed::Truncated)
+    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], MalformedMessage> {
+        self.take(N)?.try_into().map_err(|_| MalformedMessage::Truncated)
     }
 
-    fn take(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        let rest = self.bytes.get(self.at..).ok_or(Malformed::Truncated)?;
-        let taken = rest.get(..count).ok_or(Malformed::Truncated)?;
+    fn take(&mut self, count: usize) -> Result<&'a [u8], MalformedMessage> {
+        let rest = self.bytes.get(self.at..).ok_or(MalformedMessage::Truncated)?;
+        let taken = rest.get(..count).ok_or(MalformedMessage::Truncated)?;
         self.at += count;
         Ok(taken)
     }
 }
 
 /// Refuses a value of a type that we can't read.
-pub(super) fn expect_type(expected: &'static str, found: &str) -> Result<(), Malformed> {
+pub(super) fn expect_type(expected: &'static str, found: &str) -> Result<(), MalformedMessage> {
     if found == expected {
         return Ok(());
     }
-    Err(Malformed::Type { expected, found: found.to_owned() })
+    Err(MalformedMessage::Type { expected, found: found.to_owned() })
 }
 
 #[cfg(test)]
@@ -346,17 +346,17 @@ mod tests {
     #[test]
     fn a_string_without_its_end_is_an_error() {
         let check = |bytes: &[u8], error| assert_eq!(Decoder::new(bytes, ByteOrder::Little).str(), Err(error));
-        check(b"\x03\0\0\0foo", Malformed::Truncated);
-        check(b"\x03\0\0\0fooX", Malformed::Text);
-        check(b"\x03\0\0\0f\0o\0", Malformed::Text);
-        check(b"\x01\0\0\0\xff\0", Malformed::Text);
-        check(b"\xff\xff\xff\xfffoo\0", Malformed::Truncated);
-        check(b"\x03\0", Malformed::Truncated);
+        check(b"\x03\0\0\0foo", MalformedMessage::Truncated);
+        check(b"\x03\0\0\0fooX", MalformedMessage::Text);
+        check(b"\x03\0\0\0f\0o\0", MalformedMessage::Text);
+        check(b"\x01\0\0\0\xff\0", MalformedMessage::Text);
+        check(b"\xff\xff\xff\xfffoo\0", MalformedMessage::Truncated);
+        check(b"\x03\0", MalformedMessage::Truncated);
     }
 
     #[test]
     fn an_array_over_the_end_is_an_error() {
         let mut decoder = Decoder::new(b"\x08\0\0\0\0\0\0\0\0\0", ByteOrder::Little);
-        assert_eq!(decoder.array_end(8), Err(Malformed::Truncated));
+        assert_eq!(decoder.array_end(8), Err(MalformedMessage::Truncated));
     }
 }

@@ -15,7 +15,7 @@ use leash_model::limits;
 /// A line of the journal, for writing.
 #[derive(Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Line<'a> {
+pub(super) enum JournalLine<'a> {
     /// The first line.
     Book(&'a Cover),
     /// A session is open, or its entry has changed.
@@ -27,7 +27,7 @@ pub(super) enum Line<'a> {
 /// A line of the journal, for reading.
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum ReadLine {
+enum ReadJournalLine {
     Book(Cover),
     Open(Entry),
     Over(String),
@@ -35,7 +35,7 @@ enum ReadLine {
 
 /// The content of a journal.
 #[derive(Debug, Default)]
-pub(super) struct Pages {
+pub(super) struct JournalContent {
     pub(super) cover: Option<Cover>,
     /// The open sessions, in the order in which they were opened.
     pub(super) open: Vec<Entry>,
@@ -43,7 +43,7 @@ pub(super) struct Pages {
 
 /// The open journal, with counters that need no reading of the file.
 #[derive(Debug)]
-pub(super) struct Journal {
+pub(super) struct BookJournal {
     pub(super) file: File,
     pub(super) bytes: u64,
     lines: usize,
@@ -54,23 +54,23 @@ pub(super) struct Journal {
     pub(super) rewrite_at: u64,
 }
 
-impl Journal {
-    pub(super) fn create(path: &Path, cover: &Cover, open: &[Entry]) -> io::Result<Journal> {
+impl BookJournal {
+    pub(super) fn create(path: &Path, cover: &Cover, open: &[Entry]) -> io::Result<BookJournal> {
         // A left-over file of this name comes from an earlier attempt of ours.
         let _ = fs::remove_file(path);
         let file = File::options().create_new(true).append(true).mode(0o600).open(path)?;
-        let mut text = text_of(&Line::Book(cover))?;
+        let mut text = text_of(&JournalLine::Book(cover))?;
         for entry in open {
-            text.extend_from_slice(&text_of(&Line::Open(entry))?);
+            text.extend_from_slice(&text_of(&JournalLine::Open(entry))?);
         }
         (&file).write_all(&text)?;
         let bytes = text.len() as u64;
         let rewrite_at = limits::BOOK_REWRITE;
-        Ok(Journal { file, bytes, lines: open.len() + 1, open: open.len(), torn: false, rewrite_at })
+        Ok(BookJournal { file, bytes, lines: open.len() + 1, open: open.len(), torn: false, rewrite_at })
     }
 
     /// Uses one write, so that a process that dies has written the whole line or nothing.
-    pub(super) fn write(&mut self, line: &Line<'_>) -> io::Result<()> {
+    pub(super) fn write(&mut self, line: &JournalLine<'_>) -> io::Result<()> {
         let mut text = text_of(line)?;
         if self.torn {
             text.insert(0, b'\n');
@@ -89,28 +89,28 @@ impl Journal {
     }
 }
 
-pub(super) fn text_of(line: &Line<'_>) -> io::Result<Vec<u8>> {
+pub(super) fn text_of(line: &JournalLine<'_>) -> io::Result<Vec<u8>> {
     let mut text = serde_json::to_vec(line)?;
     text.push(b'\n');
     Ok(text)
 }
 
 /// Reads a journal. Skips lines that can't be read (torn writes, empty lines).
-pub(super) fn read(path: &Path) -> io::Result<Pages> {
-    let mut pages = Pages::default();
+pub(super) fn read(path: &Path) -> io::Result<JournalContent> {
+    let mut pages = JournalContent::default();
     let mut places = HashMap::new();
     let mut open: Vec<Option<Entry>> = Vec::new();
     for line in BufReader::new(private_file::read(path)?.take(limits::BOOK_MAX)).split(b'\n') {
         match serde_json::from_slice(&line?) {
-            Ok(ReadLine::Book(cover)) => pages.cover = Some(cover),
-            Ok(ReadLine::Open(entry)) => match places.get(&entry.session) {
+            Ok(ReadJournalLine::Book(cover)) => pages.cover = Some(cover),
+            Ok(ReadJournalLine::Open(entry)) => match places.get(&entry.session) {
                 Some(place) => open[*place] = Some(entry),
                 None => {
                     places.insert(entry.session.clone(), open.len());
                     open.push(Some(entry));
                 }
             },
-            Ok(ReadLine::Over(session)) => {
+            Ok(ReadJournalLine::Over(session)) => {
                 if let Some(place) = places.remove(&session) {
                     open[place] = None;
                 }

@@ -56,7 +56,7 @@ fn book_is_abandoned_only_after_its_process_died() {
     book.change(&newer).expect("written");
     assert!(Book::abandoned(&ground.runtime()).expect("read").is_empty());
     let [listed] = &Book::list(&ground.runtime()).expect("read")[..] else { panic!("one book") };
-    assert!(listed.attended && matches!(listed.cover.command, Command::Serve { .. }));
+    assert!(listed.attended && matches!(listed.cover.command, BookCommand::Serve { .. }));
     // Its process dies: the kernel closes its descriptors.
     drop(book);
     assert!(!Book::list(&ground.runtime()).expect("read")[0].attended);
@@ -69,7 +69,7 @@ fn book_is_abandoned_only_after_its_process_died() {
     drop(found);
     let found = Book::abandoned(&ground.runtime()).expect("read");
     assert_eq!(sessions(&found[0].open), ["c"]);
-    found.into_iter().for_each(Abandoned::remove);
+    found.into_iter().for_each(AbandonedBook::remove);
     assert_eq!(ground.files(), 0);
 }
 
@@ -205,11 +205,11 @@ fn member_belongs_to_its_session_before_anything_is_open() {
     let book = Book::of_connection(&ground.places(), "run-1", member.clone()).expect("a book");
     let [listed] = &Book::list(&ground.runtime()).expect("read")[..] else { panic!("one book") };
     assert_eq!(listed.cover.run, "run-1");
-    assert_eq!(listed.cover.command, Command::Connect { member });
+    assert_eq!(listed.cover.command, BookCommand::Connect { member });
     assert!(Book::is_attended(&ground.runtime(), book.run()));
     // A gateway belongs to no session itself.
     let gateway = Book::of_gateway(&ground.places(), None).expect("a book");
-    assert_eq!(gateway.whose().command.member(), None);
+    assert_eq!(gateway.cover().command.member(), None);
 }
 
 /// In one step: at every moment the book has one owner and names all open sessions.
@@ -222,7 +222,7 @@ fn book_changes_its_owner_in_one_step() {
         old.open(&entry(session)).expect("written");
     }
     old.over("a").expect("written");
-    let cover = old.whose().clone();
+    let cover = old.cover().clone();
     let lock = old.lock().try_clone_to_owned().expect("a descriptor");
     drop(old);
     let look = |expected: &Cover| {
@@ -236,8 +236,8 @@ fn book_changes_its_owner_in_one_step() {
     assert_eq!((sessions(&found), look(&cover)), (vec!["b", "c"], "b".to_owned()));
     book.own().expect("renamed");
     assert_eq!(
-        (&book.whose().command, look(book.whose())),
-        (&Command::Serve { listen: Some(address) }, "b c".to_owned())
+        (&book.cover().command, look(book.cover())),
+        (&BookCommand::Serve { listen: Some(address) }, "b c".to_owned())
     );
     for session in ["b", "c"] {
         book.over(session).expect("written");

@@ -14,7 +14,7 @@ use super::PeerSocket;
 use super::hints::Hints;
 use super::stand_in::StandIn;
 use crate::platform::descriptors::{Descriptors, Link};
-use crate::platform::identity::Held;
+use crate::platform::identity::HeldProcess;
 use crate::platform::proc::{self, Proc};
 
 /// The distance from a known descriptor within which the next one is looked for.
@@ -24,17 +24,17 @@ const BESIDE: u32 = 16;
 #[derive(Clone, Debug)]
 pub enum Holders {
     /// These processes, at least one. Shared, so that a hundred sockets of one process cost one descriptor.
-    Known(Vec<Arc<Held>>),
+    Known(Vec<Arc<HeldProcess>>),
     /// No process has it any more. The client has closed this connection, *or* it is gone. leash finds a living client
     /// again with its next request.
-    Nobody,
+    None,
     /// The holders can't be found.
-    Unknown(Why),
+    Unknown(UnknownReason),
 }
 
 /// The reason why an owner is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum UnknownReason {
     /// The client is on another machine, or in another network namespace.
     Remote,
     /// The process that connected is a forwarder for other clients.
@@ -55,25 +55,25 @@ pub enum Why {
     Stopped,
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for UnknownReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Why::Remote => "not a client of this machine",
-            Why::Forwarder => "connected through a forwarder",
-            Why::Messenger => "connected by a one-shot program",
-            Why::NotPermitted => "a process of another user",
-            Why::Hidden => "held by a process that cannot be seen",
-            Why::Ourselves => "held by leash itself",
-            Why::OutOfDescriptors => "no descriptor was free to look",
-            Why::NoProc => "no /proc of our own",
-            Why::Stopped => "leash is ending",
+            UnknownReason::Remote => "not a client of this machine",
+            UnknownReason::Forwarder => "connected through a forwarder",
+            UnknownReason::Messenger => "connected by a one-shot program",
+            UnknownReason::NotPermitted => "a process of another user",
+            UnknownReason::Hidden => "held by a process that cannot be seen",
+            UnknownReason::Ourselves => "held by leash itself",
+            UnknownReason::OutOfDescriptors => "no descriptor was free to look",
+            UnknownReason::NoProc => "no /proc of our own",
+            UnknownReason::Stopped => "leash is ending",
         })
     }
 }
 
 /// The processes that hold this socket. `hints` are processes that held earlier sockets of the same clients.
 pub fn holders(proc: &Proc, socket: PeerSocket, hints: &[i32]) -> Holders {
-    holders_of(proc, &[socket], &mut Hints::of(hints)).pop().unwrap_or(Holders::Nobody)
+    holders_of(proc, &[socket], &mut Hints::of(hints)).pop().unwrap_or(Holders::None)
 }
 
 /// The same as [`holders`] for many sockets in one pass. The results are in the order of `sockets`.
@@ -91,16 +91,16 @@ pub fn holders(proc: &Proc, socket: PeerSocket, hints: &[i32]) -> Holders {
 /// A process that exits during the search is not an error, and its number can't be confused with a new process: leash
 /// opens the pidfd first and then checks that the process holds the socket.
 pub fn holders_of(proc: &Proc, sockets: &[PeerSocket], hints: &mut Hints) -> Vec<Holders> {
-    let mut search = Search::new(proc, sockets);
+    let mut search = SocketSearch::new(proc, sockets);
     search.near(hints.all());
     search.everywhere();
     hints.remember(&search.places);
     sockets.iter().map(|socket| search.answer(*socket)).collect()
 }
 
-struct Search<'a> {
+struct SocketSearch<'a> {
     proc: &'a Proc,
-    wanted: HashMap<u64, Wanted>,
+    wanted: HashMap<u64, WantedSocket>,
     /// Processes that need no look, or no second look.
     seen: HashSet<i32>,
     /// The descriptors that were found last, by process.
@@ -111,29 +111,29 @@ struct Search<'a> {
 }
 
 /// A process under search. It is held once it has a wanted socket.
-struct Looked<'a> {
+struct SearchedProcess<'a> {
     pid: i32,
     fds: &'a Descriptors,
-    holder: Option<(Arc<Held>, Option<StandIn>)>,
+    holder: Option<(Arc<HeldProcess>, Option<StandIn>)>,
 }
 
-struct Wanted {
+struct WantedSocket {
     uid: u32,
-    holders: Vec<Arc<Held>>,
+    holders: Vec<Arc<HeldProcess>>,
     /// One of the holders is a stand-in, so `holders` does not name the client's own process.
     stand_in: Option<StandIn>,
 }
 
-impl<'a> Search<'a> {
-    fn new(proc: &'a Proc, sockets: &[PeerSocket]) -> Search<'a> {
+impl<'a> SocketSearch<'a> {
+    fn new(proc: &'a Proc, sockets: &[PeerSocket]) -> SocketSearch<'a> {
         let wanted = |socket: &PeerSocket| {
-            let wanted = Wanted { uid: socket.uid, holders: Vec::new(), stand_in: None };
+            let wanted = WantedSocket { uid: socket.uid, holders: Vec::new(), stand_in: None };
             (socket.inode != 0).then_some((socket.inode, wanted))
         };
         // We hold only our own ends. With ten thousand connections, looking at them all would take longer than the
         // rest.
         let ourselves = HashSet::from([rustix::process::getpid().as_raw_pid()]);
-        Search {
+        SocketSearch {
             proc,
             wanted: sockets.iter().filter_map(wanted).collect(),
             seen: ourselves,
@@ -183,7 +183,7 @@ impl<'a> Search<'a> {
     }
 
     /// Looks at one process, once. Returns it if it holds a wanted socket.
-    fn look(&mut self, pid: i32) -> Option<Arc<Held>> {
+    fn look(&mut self, pid: i32) -> Option<Arc<HeldProcess>> {
         if !self.seen.insert(pid) {
             return None;
         }
@@ -194,19 +194,19 @@ impl<'a> Search<'a> {
                 return None;
             }
         };
-        let mut looked = Looked { pid, fds: &fds, holder: None };
+        let mut looked = SearchedProcess { pid, fds: &fds, holder: None };
         // The descriptors that were read before an error count.
         let _ = fds.each(|number, link| self.look_at(&mut looked, number, link));
         looked.holder.map(|(held, _)| held)
     }
 
     /// Looks at some descriptors of a process. A look at the whole process may follow.
-    fn peek(&mut self, pid: i32, numbers: impl Iterator<Item = u32>) -> Option<Arc<Held>> {
+    fn peek(&mut self, pid: i32, numbers: impl Iterator<Item = u32>) -> Option<Arc<HeldProcess>> {
         if self.seen.contains(&pid) {
             return None;
         }
         let fds = Descriptors::open(format_args!("/proc/{pid}")).ok()?;
-        let mut looked = Looked { pid, fds: &fds, holder: None };
+        let mut looked = SearchedProcess { pid, fds: &fds, holder: None };
         for number in numbers {
             if let Ok(number) = CString::new(number.to_string()) {
                 self.look_at(&mut looked, &number, fds.link(&number));
@@ -216,7 +216,7 @@ impl<'a> Search<'a> {
     }
 
     /// Looks at one descriptor.
-    fn look_at(&mut self, looked: &mut Looked<'_>, number: &CStr, link: Option<Link>) {
+    fn look_at(&mut self, looked: &mut SearchedProcess<'_>, number: &CStr, link: Option<Link>) {
         let Some(Link::Socket(inode)) = link else { return };
         if !self.wanted.contains_key(&inode) {
             return;
@@ -235,8 +235,8 @@ impl<'a> Search<'a> {
     /// Opens the process with this number, and checks that `fds` belongs to it: an open `/proc/PID/fd` stays with its
     /// process, and is empty once that is gone. A process that still shows the socket *after* the pidfd was opened has
     /// kept its number.
-    fn hold(&mut self, pid: i32, fds: &Descriptors, number: &CStr) -> Option<(Arc<Held>, Option<StandIn>)> {
-        let held = Held::open(self.proc, pid);
+    fn hold(&mut self, pid: i32, fds: &Descriptors, number: &CStr) -> Option<(Arc<HeldProcess>, Option<StandIn>)> {
+        let held = HeldProcess::open(self.proc, pid);
         let exe = exe_name(pid);
         let is_there = matches!(fds.link(number), Some(Link::Socket(_)));
         match held {
@@ -253,7 +253,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn found(&mut self, inode: u64, held: &Arc<Held>, stand_in: Option<StandIn>) {
+    fn found(&mut self, inode: u64, held: &Arc<HeldProcess>, stand_in: Option<StandIn>) {
         let Some(wanted) = self.wanted.get_mut(&inode) else { return };
         // A socket may have several descriptors in one process.
         if !wanted.holders.iter().any(|holder| Arc::ptr_eq(holder, held)) {
@@ -273,15 +273,15 @@ impl<'a> Search<'a> {
     }
 
     fn answer(&self, socket: PeerSocket) -> Holders {
-        let Some(wanted) = self.wanted.get(&socket.inode) else { return Holders::Nobody };
+        let Some(wanted) = self.wanted.get(&socket.inode) else { return Holders::None };
         match (wanted.stand_in, wanted.holders.is_empty()) {
-            (Some(StandIn::Forwarder), _) => Holders::Unknown(Why::Forwarder),
-            (Some(StandIn::Messenger), _) => Holders::Unknown(Why::Messenger),
+            (Some(StandIn::Forwarder), _) => Holders::Unknown(UnknownReason::Forwarder),
+            (Some(StandIn::Messenger), _) => Holders::Unknown(UnknownReason::Messenger),
             // We may know some holders, but perhaps not all of them.
-            (None, _) if self.starved => Holders::Unknown(Why::OutOfDescriptors),
+            (None, _) if self.starved => Holders::Unknown(UnknownReason::OutOfDescriptors),
             (None, false) => Holders::Known(wanted.holders.clone()),
-            (None, true) if self.may_be_refused(wanted.uid) => Holders::Unknown(Why::NotPermitted),
-            (None, true) => Holders::Nobody,
+            (None, true) if self.may_be_refused(wanted.uid) => Holders::Unknown(UnknownReason::NotPermitted),
+            (None, true) => Holders::None,
         }
     }
 
@@ -327,9 +327,9 @@ mod tests {
     #[test]
     fn socket_without_an_inode_is_not_searched() {
         let proc = Proc::own().unwrap();
-        let search = Search::new(&proc, &[PeerSocket { inode: 0, uid: 0 }]);
+        let search = SocketSearch::new(&proc, &[PeerSocket { inode: 0, uid: 0 }]);
         assert!(search.is_complete());
-        assert!(matches!(holders(&proc, PeerSocket { inode: 0, uid: 0 }, &[1]), Holders::Nobody));
+        assert!(matches!(holders(&proc, PeerSocket { inode: 0, uid: 0 }, &[1]), Holders::None));
     }
 
     /// Our own descriptors are never a result: the gateway does not own its clients.

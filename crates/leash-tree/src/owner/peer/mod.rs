@@ -22,7 +22,7 @@ pub mod table;
 #[cfg(feature = "tokio")]
 pub mod watch;
 
-pub use holders::{Holders, Why, holders};
+pub use holders::{Holders, UnknownReason, holders};
 pub use sock_diag::Lookup;
 
 /// The client's socket, as the kernel names it.
@@ -49,28 +49,28 @@ pub fn is_local(peer: &SocketAddr, local: &SocketAddr) -> bool {
 /// The two ends of a connection, as seen from the side whose socket is looked for. An IPv4-mapped IPv6 address is the
 /// IPv4 address: a listener on `[::]` sees `::ffff:127.0.0.1`, while the client's own socket may be of either family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Ends {
+struct SocketEnds {
     from: SocketAddr,
     to: SocketAddr,
     /// The interface of a link-local address; 0 otherwise.
     scope: u32,
 }
 
-impl Ends {
+impl SocketEnds {
     /// The ends of the client's socket, by the addresses that the accepting side has.
-    fn of_client(peer: SocketAddr, local: SocketAddr) -> Ends {
+    fn of_client(peer: SocketAddr, local: SocketAddr) -> SocketEnds {
         let scope = match (peer, local) {
             (SocketAddr::V6(peer), SocketAddr::V6(local)) => peer.scope_id().max(local.scope_id()),
             _ => 0,
         };
         // A new address has no scope and no flow label, so that equal ends compare equal.
         let plain = |addr: SocketAddr| SocketAddr::new(addr.ip().to_canonical(), addr.port());
-        Ends { from: plain(peer), to: plain(local), scope }
+        SocketEnds { from: plain(peer), to: plain(local), scope }
     }
 
     /// The ends of the accepted socket, which is our own.
-    fn reversed(self) -> Ends {
-        Ends { from: self.to, to: self.from, scope: self.scope }
+    fn reversed(self) -> SocketEnds {
+        SocketEnds { from: self.to, to: self.from, scope: self.scope }
     }
 }
 

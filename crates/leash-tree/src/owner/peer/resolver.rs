@@ -9,10 +9,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::task::TaskTracker;
 
 use super::hints::Hints;
-use super::holders::{Holders, Why, holders_of, is_ours};
+use super::holders::{Holders, UnknownReason, holders_of, is_ours};
 use super::reserve::Reserve;
-use super::sock_diag::{Asked, Lookup};
-use super::{Ends, PeerSocket, is_local};
+use super::sock_diag::{Lookup, NetlinkAnswer};
+use super::{PeerSocket, SocketEnds, is_local};
 use crate::blocking;
 use crate::platform::proc::Proc;
 use leash_model::limits;
@@ -22,19 +22,19 @@ use leash_model::limits;
 pub struct Resolver {
     lookup: Rc<Lookup>,
     /// Unbounded: a connection has at most one open request, and connections are bounded.
-    requests: mpsc::UnboundedSender<Request>,
+    requests: mpsc::UnboundedSender<OwnerRequest>,
 }
 
-struct Request {
-    question: Question,
+struct OwnerRequest {
+    question: OwnerQuestion,
     answer: oneshot::Sender<Holders>,
     /// The number of searches that found its socket held by no visible process.
     hidden: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Question {
-    ends: Ends,
+struct OwnerQuestion {
+    ends: SocketEnds,
     socket: PeerSocket,
 }
 
@@ -64,7 +64,7 @@ impl Resolver {
         async move {
             match asked {
                 Ok(at_once) => at_once,
-                Err(later) => later.await.unwrap_or(Holders::Unknown(Why::Stopped)),
+                Err(later) => later.await.unwrap_or(Holders::Unknown(UnknownReason::Stopped)),
             }
         }
     }
@@ -77,26 +77,26 @@ impl Resolver {
         socket: PeerSocket,
     ) -> Result<Holders, oneshot::Receiver<Holders>> {
         if !is_local(&peer, &local) {
-            return Ok(Holders::Unknown(Why::Remote));
+            return Ok(Holders::Unknown(UnknownReason::Remote));
         }
-        let ends = Ends::of_client(peer, local);
+        let ends = SocketEnds::of_client(peer, local);
         match self.lookup.ask(ends) {
-            Asked::Absent | Asked::Found(PeerSocket { inode: 0, .. }) => return Ok(Holders::Nobody),
-            Asked::Found(now) if now.inode != socket.inode => return Ok(Holders::Nobody),
+            NetlinkAnswer::Absent | NetlinkAnswer::Found(PeerSocket { inode: 0, .. }) => return Ok(Holders::None),
+            NetlinkAnswer::Found(now) if now.inode != socket.inode => return Ok(Holders::None),
             // Without an answer, search for the socket even if another connection has the addresses by now.
-            Asked::Found(_) | Asked::NoAnswer => {}
+            NetlinkAnswer::Found(_) | NetlinkAnswer::NoAnswer => {}
         }
         let (answer, later) = oneshot::channel();
         // If the task is gone, it has dropped the queue and with it `answer`, so `later` returns an error.
-        let _ = self.requests.send(Request { question: Question { ends, socket }, answer, hidden: 0 });
+        let _ = self.requests.send(OwnerRequest { question: OwnerQuestion { ends, socket }, answer, hidden: 0 });
         Err(later)
     }
 }
 
 /// Answers all requests that came in during the last search, with one search.
 async fn serve(
-    mut queue: mpsc::UnboundedReceiver<Request>,
-    requests: mpsc::WeakUnboundedSender<Request>,
+    mut queue: mpsc::UnboundedReceiver<OwnerRequest>,
+    requests: mpsc::WeakUnboundedSender<OwnerRequest>,
     tracker: TaskTracker,
 ) {
     let mut searcher = Some(Searcher::new());
@@ -107,7 +107,7 @@ async fn serve(
         if batch.is_empty() {
             continue;
         }
-        let questions: Vec<Question> = batch.iter().map(|request| request.question).collect();
+        let questions: Vec<OwnerQuestion> = batch.iter().map(|request| request.question).collect();
         let mut working = searcher.take().unwrap_or_else(Searcher::new);
         let token = tracker.token();
         let search = blocking::spawn(move || {
@@ -116,7 +116,7 @@ async fn serve(
             (working, answers)
         });
         // If the search panicked or the runtime shuts down, the batch is dropped: the waiting callers get
-        // [`Why::Stopped`].
+        // [`UnknownReason::Stopped`].
         let Ok((back, answers)) = search.await else {
             batch.clear();
             continue;
@@ -136,16 +136,16 @@ async fn serve(
 /// True if the process that holds a socket may be exiting. An exiting process first gives up its memory; then even its
 /// own user may not read its descriptors. Next it gives up its table of descriptors, and then closes them one by one.
 /// All this time its sockets are open.
-fn may_be_closing(question: &Question, holders: &Holders) -> bool {
+fn may_be_closing(question: &OwnerQuestion, holders: &Holders) -> bool {
     match holders {
-        Holders::Unknown(Why::Hidden) => true,
-        Holders::Unknown(Why::NotPermitted) => question.socket.uid == rustix::process::geteuid().as_raw(),
+        Holders::Unknown(UnknownReason::Hidden) => true,
+        Holders::Unknown(UnknownReason::NotPermitted) => question.socket.uid == rustix::process::geteuid().as_raw(),
         _ => false,
     }
 }
 
 /// Asks again after a pause. Only a socket that stays hidden or refused is reported as such.
-async fn ask_again(mut request: Request, pause: Duration, requests: mpsc::WeakUnboundedSender<Request>) {
+async fn ask_again(mut request: OwnerRequest, pause: Duration, requests: mpsc::WeakUnboundedSender<OwnerRequest>) {
     tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
     request.hidden += 1;
     // Without the sender the gateway is shutting down: dropping the request reports that the search was stopped.
@@ -169,9 +169,9 @@ impl Searcher {
     }
 
     /// Searches. If no descriptor was free for that, searches once more with those in reserve.
-    fn answer(&mut self, questions: &[Question]) -> Vec<Holders> {
+    fn answer(&mut self, questions: &[OwnerQuestion]) -> Vec<Holders> {
         let mut answers = self.search(questions);
-        let starved = |holders: &Holders| matches!(holders, Holders::Unknown(Why::OutOfDescriptors));
+        let starved = |holders: &Holders| matches!(holders, Holders::Unknown(UnknownReason::OutOfDescriptors));
         if answers.iter().any(starved) && self.reserve.give_up() {
             answers = self.search(questions);
         }
@@ -179,8 +179,8 @@ impl Searcher {
         answers
     }
 
-    fn search(&mut self, questions: &[Question]) -> Vec<Holders> {
-        let Some(proc) = self.proc else { return vec![Holders::Unknown(Why::NoProc); questions.len()] };
+    fn search(&mut self, questions: &[OwnerQuestion]) -> Vec<Holders> {
+        let Some(proc) = self.proc else { return vec![Holders::Unknown(UnknownReason::NoProc); questions.len()] };
         let sockets: Vec<PeerSocket> = questions.iter().map(|question| question.socket).collect();
         let mut answers = holders_of(&proc, &sockets, &mut self.hints);
         self.look_twice(&proc, questions, &mut answers);
@@ -189,10 +189,10 @@ impl Searcher {
 
     /// Searches again for sockets that no process has according to /proc but that the kernel still knows. Either a
     /// process passed the socket on during the search, or a process that we can't see holds it.
-    fn look_twice(&mut self, proc: &Proc, questions: &[Question], answers: &mut [Holders]) {
+    fn look_twice(&mut self, proc: &Proc, questions: &[OwnerQuestion], answers: &mut [Holders]) {
         let is_held = |at: &usize| {
-            let Question { ends, socket } = questions[*at];
-            matches!(answers[*at], Holders::Nobody)
+            let OwnerQuestion { ends, socket } = questions[*at];
+            matches!(answers[*at], Holders::None)
                 && socket.inode != 0
                 && matches!(self.lookup.socket(ends.from, ends.to), Ok(Some(now)) if now == socket)
         };
@@ -203,8 +203,8 @@ impl Searcher {
         let again: Vec<PeerSocket> = doubtful.iter().map(|&at| questions[at].socket).collect();
         for (at, holders) in doubtful.into_iter().zip(holders_of(proc, &again, &mut self.hints)) {
             answers[at] = match holders {
-                Holders::Nobody if is_ours(questions[at].socket) => Holders::Unknown(Why::Ourselves),
-                Holders::Nobody => Holders::Unknown(Why::Hidden),
+                Holders::None if is_ours(questions[at].socket) => Holders::Unknown(UnknownReason::Ourselves),
+                Holders::None => Holders::Unknown(UnknownReason::Hidden),
                 holders => holders,
             };
         }
@@ -228,22 +228,23 @@ mod tests {
         let local = server.local_addr().unwrap();
         let now = resolver.lookup.socket(peer, local).unwrap().unwrap();
         let before = PeerSocket { inode: now.inode + 1, ..now };
-        assert!(matches!(resolver.owners_of(peer, local, before).await, Holders::Nobody));
-        assert!(matches!(resolver.owners_of(peer, local, now).await, Holders::Unknown(Why::Ourselves)));
+        assert!(matches!(resolver.owners_of(peer, local, before).await, Holders::None));
+        assert!(matches!(resolver.owners_of(peer, local, now).await, Holders::Unknown(UnknownReason::Ourselves)));
     }
 
     #[test]
     fn a_process_that_may_be_closing_its_sockets_is_asked_for_again() {
         let ours = rustix::process::geteuid().as_raw();
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let of = |uid| Question { ends: Ends::of_client(at(1), at(2)), socket: PeerSocket { inode: 7, uid } };
+        let of =
+            |uid| OwnerQuestion { ends: SocketEnds::of_client(at(1), at(2)), socket: PeerSocket { inode: 7, uid } };
         for (question, holders, again) in [
-            (of(ours), Holders::Unknown(Why::Hidden), true),
-            (of(ours + 1), Holders::Unknown(Why::Hidden), true),
-            (of(ours), Holders::Unknown(Why::NotPermitted), true),
-            (of(ours + 1), Holders::Unknown(Why::NotPermitted), false),
-            (of(ours), Holders::Unknown(Why::Ourselves), false),
-            (of(ours), Holders::Nobody, false),
+            (of(ours), Holders::Unknown(UnknownReason::Hidden), true),
+            (of(ours + 1), Holders::Unknown(UnknownReason::Hidden), true),
+            (of(ours), Holders::Unknown(UnknownReason::NotPermitted), true),
+            (of(ours + 1), Holders::Unknown(UnknownReason::NotPermitted), false),
+            (of(ours), Holders::Unknown(UnknownReason::Ourselves), false),
+            (of(ours), Holders::None, false),
         ] {
             assert_eq!(may_be_closing(&question, &holders), again, "{holders:?}");
         }
@@ -255,10 +256,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (server, peer) = listener.accept().unwrap();
-        let ends = Ends::of_client(peer, server.local_addr().unwrap());
+        let ends = SocketEnds::of_client(peer, server.local_addr().unwrap());
         let (inode, uid) = (rustix::fs::fstat(&client).unwrap().st_ino, rustix::process::geteuid().as_raw());
-        let questions = [0, inode].map(|inode| Question { ends, socket: PeerSocket { inode, uid } });
+        let questions = [0, inode].map(|inode| OwnerQuestion { ends, socket: PeerSocket { inode, uid } });
         let answers = Searcher::new().answer(&questions);
-        assert!(matches!(answers[..], [Holders::Nobody, Holders::Unknown(Why::Ourselves)]), "{answers:?}");
+        assert!(matches!(answers[..], [Holders::None, Holders::Unknown(UnknownReason::Ourselves)]), "{answers:?}");
     }
 }

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
-use super::{Ends, PeerSocket, table};
+use super::{PeerSocket, SocketEnds, table};
 
 /// From linux/netlink.h and linux/sock_diag.h.
 pub const NLMSG_ERROR: u16 = 2;
@@ -39,7 +39,7 @@ const LOOPBACK: u32 = 1;
 
 /// The answer of netlink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum NetlinkAnswer {
     /// This socket.
     Found(PeerSocket),
     /// There is no such socket, and netlink is known to work.
@@ -68,17 +68,17 @@ impl Lookup {
     ///
     /// Netlink takes 3 us. The tables take 3 us for each connection of the machine. Only reading them can fail.
     pub fn socket(&self, peer: SocketAddr, local: SocketAddr) -> Result<Option<PeerSocket>, io::Error> {
-        let ends = Ends::of_client(peer, local);
+        let ends = SocketEnds::of_client(peer, local);
         match self.ask(ends) {
-            Asked::Found(socket) => Ok(Some(socket)),
-            Asked::Absent => Ok(None),
-            Asked::NoAnswer => table::find(ends),
+            NetlinkAnswer::Found(socket) => Ok(Some(socket)),
+            NetlinkAnswer::Absent => Ok(None),
+            NetlinkAnswer::NoAnswer => table::find(ends),
         }
     }
 
     /// True if the accepted socket of a connection is still connected, or if the kernel does not say.
     pub fn has_own_end(&self, peer: SocketAddr, local: SocketAddr) -> bool {
-        let own = Ends::of_client(peer, local).reversed();
+        let own = SocketEnds::of_client(peer, local).reversed();
         match self.exact(own) {
             Ok(found) => found.is_some(),
             Err(_) => table::find(own).map_or(true, |found| found.is_some()),
@@ -86,27 +86,27 @@ impl Lookup {
     }
 
     /// Asks netlink only.
-    pub(super) fn ask(&self, ends: Ends) -> Asked {
+    pub(super) fn ask(&self, ends: SocketEnds) -> NetlinkAnswer {
         match self.exact(ends) {
             Ok(Some(socket)) => {
                 self.proved.set(true);
-                Asked::Found(socket)
+                NetlinkAnswer::Found(socket)
             }
-            Ok(None) if self.proves_itself(ends) => Asked::Absent,
-            Ok(None) | Err(_) => Asked::NoAnswer,
+            Ok(None) if self.proves_itself(ends) => NetlinkAnswer::Absent,
+            Ok(None) | Err(_) => NetlinkAnswer::NoAnswer,
         }
     }
 
     /// True if netlink is known to find sockets. The kernel also answers "no such socket" if it lacks the module, so
     /// this asks for our own end of the same connection, which does exist.
-    fn proves_itself(&self, ends: Ends) -> bool {
+    fn proves_itself(&self, ends: SocketEnds) -> bool {
         if !self.proved.get() {
             self.proved.set(matches!(self.exact(ends.reversed()), Ok(Some(_))));
         }
         self.proved.get()
     }
 
-    fn exact(&self, ends: Ends) -> Result<Option<PeerSocket>, Errno> {
+    fn exact(&self, ends: SocketEnds) -> Result<Option<PeerSocket>, Errno> {
         let netlink = self.netlink.as_ref().ok_or(Errno::PROTONOSUPPORT)?;
         let Some(request) = request(ends, self.next_sequence()) else { return Ok(None) };
         rustix::net::send(netlink, &request, SendFlags::empty())?;
@@ -114,7 +114,7 @@ impl Lookup {
         loop {
             // The answer is already there; DONTWAIT is for an emulated kernel that does not answer in time.
             let (got, _) = rustix::net::recv(netlink, &mut buffer, RecvFlags::DONTWAIT)?;
-            let message = Message::parse(&buffer[..got]).ok_or(Errno::BADMSG)?;
+            let message = NetlinkMessage::parse(&buffer[..got]).ok_or(Errno::BADMSG)?;
             // Skip an answer to an earlier request that failed half-way.
             if message.sequence == self.sequence.get() {
                 return message.socket(ends);
@@ -143,7 +143,7 @@ pub fn connect() -> Result<OwnedFd, Errno> {
 }
 
 /// The request, or `None` for two addresses of different families, which no connection has.
-fn request(ends: Ends, sequence: u32) -> Option<[u8; REQUEST]> {
+fn request(ends: SocketEnds, sequence: u32) -> Option<[u8; REQUEST]> {
     let family = match (ends.from, ends.to) {
         (SocketAddr::V4(_), SocketAddr::V4(_)) => AddressFamily::INET,
         (SocketAddr::V6(_), SocketAddr::V6(_)) => AddressFamily::INET6,
@@ -182,23 +182,23 @@ fn octets(ip: IpAddr) -> [u8; 16] {
 }
 
 /// One message of netlink.
-struct Message<'a> {
+struct NetlinkMessage<'a> {
     kind: u16,
     sequence: u32,
     body: &'a [u8],
 }
 
-impl Message<'_> {
-    fn parse(bytes: &[u8]) -> Option<Message<'_>> {
+impl NetlinkMessage<'_> {
+    fn parse(bytes: &[u8]) -> Option<NetlinkMessage<'_>> {
         let kind = u16::from_ne_bytes(field(bytes, 4)?);
         let sequence = u32::from_ne_bytes(field(bytes, 8)?);
-        Some(Message { kind, sequence, body: bytes.get(HEADER..)? })
+        Some(NetlinkMessage { kind, sequence, body: bytes.get(HEADER..)? })
     }
 
     /// Reads the socket with these ends from the message.
-    fn socket(&self, ends: Ends) -> Result<Option<PeerSocket>, Errno> {
+    fn socket(&self, ends: SocketEnds) -> Result<Option<PeerSocket>, Errno> {
         match self.kind {
-            SOCK_DIAG_BY_FAMILY => Ok(Found::parse(self.body).ok_or(Errno::BADMSG)?.matching(ends)),
+            SOCK_DIAG_BY_FAMILY => Ok(FoundSocket::parse(self.body).ok_or(Errno::BADMSG)?.matching(ends)),
             NLMSG_ERROR => match -i64::from(field(self.body, 0).map_or(0, i32::from_ne_bytes)) {
                 NOT_FOUND => Ok(None),
                 errno @ 1..4096 => Err(Errno::from_raw_os_error(errno as i32)),
@@ -210,15 +210,15 @@ impl Message<'_> {
 }
 
 /// The socket that netlink found. It is not always the requested one.
-struct Found {
+struct FoundSocket {
     state: u8,
     from: SocketAddr,
     to: SocketAddr,
     socket: PeerSocket,
 }
 
-impl Found {
-    fn parse(body: &[u8]) -> Option<Found> {
+impl FoundSocket {
+    fn parse(body: &[u8]) -> Option<FoundSocket> {
         let body = body.get(..ANSWER)?;
         let v4 = AddressFamily::from_raw(u16::from(body[0])) == AddressFamily::INET;
         let addr = |ip: usize, port: usize| -> Option<SocketAddr> {
@@ -230,10 +230,10 @@ impl Found {
         };
         let number = |at: usize| field(body, at).map(u32::from_ne_bytes);
         let socket = PeerSocket { inode: number(68)?.into(), uid: number(64)? };
-        Some(Found { state: body[1], from: addr(8, 4)?, to: addr(24, 6)?, socket })
+        Some(FoundSocket { state: body[1], from: addr(8, 4)?, to: addr(24, 6)?, socket })
     }
 
-    fn matching(self, ends: Ends) -> Option<PeerSocket> {
+    fn matching(self, ends: SocketEnds) -> Option<PeerSocket> {
         let same = self.state != TCP_LISTEN && (self.from, self.to) == (ends.from, ends.to);
         same.then_some(self.socket)
     }

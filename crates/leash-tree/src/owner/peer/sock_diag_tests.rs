@@ -65,10 +65,10 @@ fn ipv6_client_with_a_mapped_address() {
 fn one_round_trip_is_enough_here() {
     let connection = connect_to("127.0.0.1", "127.0.0.1").unwrap();
     let lookup = Lookup::open();
-    let asked = lookup.ask(Ends::of_client(connection.peer, connection.local));
+    let asked = lookup.ask(SocketEnds::of_client(connection.peer, connection.local));
     let expected = PeerSocket { inode: inode_of(&connection.client), uid: rustix::process::geteuid().as_raw() };
     // If netlink is refused, the tests above have checked the tables.
-    assert!(lookup.netlink.is_none() || asked == Asked::Found(expected), "{asked:?}");
+    assert!(lookup.netlink.is_none() || asked == NetlinkAnswer::Found(expected), "{asked:?}");
     assert!(lookup.netlink.is_none() || lookup.sequence.get() == 1, "{lookup:?}");
 }
 
@@ -107,26 +107,26 @@ fn a_listener_is_not_a_client() {
 fn absent_connection_is_proved_after_netlink_found_a_socket() {
     let connection = connect_to("127.0.0.1", "127.0.0.1").unwrap();
     let lookup = Lookup::open();
-    let nobody = Ends::of_client("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+    let no_socket = SocketEnds::of_client("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
     // Neither end exists, so the kernel module may be missing.
-    assert_eq!(lookup.ask(nobody), Asked::NoAnswer);
-    if let Asked::Found(_) = lookup.ask(Ends::of_client(connection.peer, connection.local)) {
-        assert_eq!(lookup.ask(nobody), Asked::Absent);
+    assert_eq!(lookup.ask(no_socket), NetlinkAnswer::NoAnswer);
+    if let NetlinkAnswer::Found(_) = lookup.ask(SocketEnds::of_client(connection.peer, connection.local)) {
+        assert_eq!(lookup.ask(no_socket), NetlinkAnswer::Absent);
     }
-    assert_eq!(lookup.socket(nobody.from, nobody.to).unwrap(), None);
+    assert_eq!(lookup.socket(no_socket.from, no_socket.to).unwrap(), None);
 }
 
 #[test]
 fn ends_of_two_address_families_make_no_request() {
-    let ends = Ends::of_client("127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap());
+    let ends = SocketEnds::of_client("127.0.0.1:1".parse().unwrap(), "[::1]:2".parse().unwrap());
     assert!(request(ends, 1).is_none());
 }
 
 #[test]
 fn short_and_strange_answers_are_refused() {
-    let ends = Ends::of_client("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
-    assert!(Message::parse(&[0; 15]).is_none());
-    let said = |kind, body: &[u8]| Message { kind, sequence: 1, body }.socket(ends);
+    let ends = SocketEnds::of_client("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
+    assert!(NetlinkMessage::parse(&[0; 15]).is_none());
+    let said = |kind, body: &[u8]| NetlinkMessage { kind, sequence: 1, body }.socket(ends);
     assert_eq!(said(SOCK_DIAG_BY_FAMILY, &[2; 71]), Err(Errno::BADMSG));
     assert_eq!(said(3, &[0; 72]), Err(Errno::BADMSG));
     assert_eq!(said(NLMSG_ERROR, &[]), Err(Errno::BADMSG));

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, ErrorKind};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
-use super::{Ends, PeerSocket};
+use super::{PeerSocket, SocketEnds};
 
 /// States from linux/tcp_states.h, as the tables write them.
 const LISTEN: &str = "0A";
@@ -13,7 +13,7 @@ const ESTABLISHED: &str = "01";
 
 /// A line of the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Entry {
+pub struct TcpEntry {
     /// Its own address.
     pub local: SocketAddr,
     /// The address of its peer.
@@ -28,7 +28,7 @@ pub struct Entry {
 }
 
 /// Finds the socket with these ends.
-pub(super) fn find(ends: Ends) -> io::Result<Option<PeerSocket>> {
+pub(super) fn find(ends: SocketEnds) -> io::Result<Option<PeerSocket>> {
     let mut found = None;
     for path in ["/proc/net/tcp", "/proc/net/tcp6"] {
         match File::open(path) {
@@ -41,7 +41,7 @@ pub(super) fn find(ends: Ends) -> io::Result<Option<PeerSocket>> {
     Ok(found)
 }
 
-fn search(mut table: impl BufRead, ends: Ends) -> io::Result<Option<PeerSocket>> {
+fn search(mut table: impl BufRead, ends: SocketEnds) -> io::Result<Option<PeerSocket>> {
     let (mut line, mut found) = (String::with_capacity(256), None);
     while table.read_line(&mut line)? > 0 {
         let entry = entry(&line).filter(|entry| !entry.listens && (entry.local, entry.remote) == (ends.from, ends.to));
@@ -53,13 +53,13 @@ fn search(mut table: impl BufRead, ends: Ends) -> io::Result<Option<PeerSocket>>
 
 /// Reads `sl local_address rem_address st tx_queue:rx_queue tr:tm->when retrnsmt uid timeout inode ...`; `None` for the
 /// heading and for malformed lines.
-pub fn entry(line: &str) -> Option<Entry> {
+pub fn entry(line: &str) -> Option<TcpEntry> {
     let mut fields = line.split_ascii_whitespace().skip(1);
     let (local, remote) = (address(fields.next()?)?, address(fields.next()?)?);
     let state = fields.next()?;
     let uid = fields.nth(3)?.parse().ok()?;
     let inode = fields.nth(1)?.parse().ok()?;
-    Some(Entry { local, remote, listens: state == LISTEN, established: state == ESTABLISHED, uid, inode })
+    Some(TcpEntry { local, remote, listens: state == LISTEN, established: state == ESTABLISHED, uid, inode })
 }
 
 /// Reads `0100007F:14CF`: each four bytes of the address are one number in this machine's byte order, and the port is a
@@ -103,7 +103,7 @@ mod tests {
 ";
 
     fn check(peer: &str, local: &str, expected: Option<(u64, u32)>) {
-        let ends = Ends::of_client(peer.parse().unwrap(), local.parse().unwrap());
+        let ends = SocketEnds::of_client(peer.parse().unwrap(), local.parse().unwrap());
         let [v4, v6] = [TCP, TCP6].map(|table| search(table.as_bytes(), ends).unwrap());
         assert_eq!(v6.or(v4).map(|socket| (socket.inode, socket.uid)), expected, "{peer} -> {local}");
     }

@@ -12,7 +12,7 @@ use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
 use super::reserve::Reserve;
-use crate::platform::identity::Held;
+use crate::platform::identity::HeldProcess;
 use crate::platform::linux::AsyncPidfd;
 use leash_model::identity::Identity;
 use leash_model::limits;
@@ -24,7 +24,7 @@ type OnGone = Box<dyn FnOnce()>;
 #[derive(Clone, Debug)]
 pub struct Watchers {
     tracker: TaskTracker,
-    table: Rc<RefCell<Table>>,
+    table: Rc<RefCell<WatchTable>>,
     reserve: Rc<RefCell<Reserve>>,
 }
 
@@ -36,25 +36,25 @@ pub struct WatchId {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct WatchTable {
     /// The number of watches made so far.
     watches: u64,
-    processes: HashMap<Identity, Watched>,
+    processes: HashMap<Identity, WatchedProcess>,
 }
 
-struct Watched {
+struct WatchedProcess {
     /// By the number of the watch, so that they are called in the order in which they were made.
     calls: BTreeMap<u64, OnGone>,
     task: AbortHandle,
 }
 
-impl std::fmt::Debug for Watched {
+impl std::fmt::Debug for WatchedProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watched").field("calls", &self.calls.len()).finish_non_exhaustive()
     }
 }
 
-impl Drop for Watched {
+impl Drop for WatchedProcess {
     /// Ends the task of a process that has no callbacks left. The task itself may remove the last one; it is at its end
     /// then.
     fn drop(&mut self) {
@@ -77,7 +77,7 @@ impl Watchers {
     ///
     /// # Panics
     /// Outside of a tokio runtime with local tasks and I/O.
-    pub fn watch(&self, held: &Held, on_gone: impl FnOnce() + 'static) -> Result<WatchId, io::Error> {
+    pub fn watch(&self, held: &HeldProcess, on_gone: impl FnOnce() + 'static) -> Result<WatchId, io::Error> {
         let mut table = self.table.borrow_mut();
         table.watches += 1;
         let number = table.watches;
@@ -117,7 +117,7 @@ impl Watchers {
         self.table.borrow().processes.values().map(|watched| watched.calls.len()).sum()
     }
 
-    fn begin(&self, held: &Held) -> Result<Watched, io::Error> {
+    fn begin(&self, held: &HeldProcess) -> Result<WatchedProcess, io::Error> {
         // A copy: a descriptor can be in an epoll set only once, and an aborted task needs a moment to leave it.
         let copy = || held.as_fd().try_clone_to_owned();
         let mut reserve = self.reserve.borrow_mut();
@@ -126,13 +126,13 @@ impl Watchers {
         let pidfd = pidfd?;
         let pidfd = AsyncPidfd::new(pidfd)?;
         let task = self.tracker.spawn_local(watch_over(pidfd, held.id, Rc::downgrade(&self.table)));
-        Ok(Watched { calls: BTreeMap::new(), task: task.abort_handle() })
+        Ok(WatchedProcess { calls: BTreeMap::new(), task: task.abort_handle() })
     }
 }
 
 /// The task of one process. It holds the table weakly: a strong reference would keep alive the handle whose drop ends
 /// the task.
-async fn watch_over(pidfd: AsyncPidfd, process: Identity, table: Weak<RefCell<Table>>) {
+async fn watch_over(pidfd: AsyncPidfd, process: Identity, table: Weak<RefCell<WatchTable>>) {
     if pidfd.ended().await.is_err() {
         return;
     }
@@ -142,7 +142,7 @@ async fn watch_over(pidfd: AsyncPidfd, process: Identity, table: Weak<RefCell<Ta
     }
 }
 
-fn next_call(table: &Weak<RefCell<Table>>, process: Identity) -> Option<OnGone> {
+fn next_call(table: &Weak<RefCell<WatchTable>>, process: Identity) -> Option<OnGone> {
     let table = table.upgrade()?;
     let mut table = table.borrow_mut();
     let call = table.processes.get_mut(&process)?.calls.pop_first();

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use serde_json::json;
 
 use super::*;
-use crate::ledger::store::Entry as Lock;
+use crate::ledger::store::LockedRun as Lock;
 use crate::platform::identity::{boot_id, pid_namespace};
 use leash_model::id;
 use leash_model::receipt::EndedBy;

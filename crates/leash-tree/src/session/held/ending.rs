@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::elsewhere::{Elsewhere, elsewhere};
 use super::gather;
+use super::thread_task::{ThreadTask, run_on_thread};
 use leash_model::receipt::Receipt;
 
 /// A session that is ending. It ends in the same way if this is awaited, waited for, or dropped.
@@ -18,13 +18,13 @@ pub struct SessionEnding(State);
 #[derive(Debug)]
 enum State {
     /// No caller has waited yet.
-    Begun(Option<gather::Session>),
+    Begun(Option<gather::EndingSession>),
     /// A thread waits for the end, on behalf of a future.
-    Awaited(Elsewhere<Receipt>),
+    Awaited(ThreadTask<Receipt>),
 }
 
 impl SessionEnding {
-    pub(super) fn new(session: gather::Session) -> SessionEnding {
+    pub(super) fn new(session: gather::EndingSession) -> SessionEnding {
         SessionEnding(State::Begun(Some(session)))
     }
 
@@ -43,7 +43,7 @@ impl Future for SessionEnding {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Receipt> {
         if let State::Begun(session) = &mut self.0 {
             let session = session.take().expect("taking it changes the state");
-            self.0 = State::Awaited(elsewhere("leash-ending", move || session.wait()));
+            self.0 = State::Awaited(run_on_thread("leash-ending", move || session.wait()));
         }
         match &mut self.0 {
             State::Awaited(thread) => Pin::new(thread).poll(cx),

@@ -17,7 +17,7 @@ use leash_model::receipt::{EndedBy, Holding, How, LeftOver, Reason, Receipt, Tre
 
 /// A session whose end has begun.
 #[derive(Debug)]
-pub(super) struct Session {
+pub(super) struct EndingSession {
     pub(super) id: String,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) places: Places,
@@ -27,7 +27,7 @@ pub(super) struct Session {
     pub(super) trees: Vec<Tree>,
 }
 
-impl Session {
+impl EndingSession {
     /// Waits for the end of all trees.
     pub(super) fn wait(mut self) -> Receipt {
         let trees = std::mem::take(&mut self.trees);
@@ -55,7 +55,7 @@ impl Session {
     fn receipt(self, ends: Vec<Result<Receipt, SupervisorLost>>) -> Receipt {
         let (known, lost): (Vec<_>, Vec<_>) = ends.into_iter().partition(Result::is_ok);
         let known: Vec<Receipt> = known.into_iter().flatten().collect();
-        let mut holdings: Vec<Holding> = lost.into_iter().filter_map(Result::err).map(untold).collect();
+        let mut holdings: Vec<Holding> = lost.into_iter().filter_map(Result::err).map(without_receipt).collect();
         let whole = together(&self.id, &known);
         holdings.splice(0..0, whole.iter().flat_map(|whole| whole.holdings.iter().cloned()));
         Receipt {
@@ -94,7 +94,7 @@ fn reason(known: &[Receipt]) -> Reason {
 }
 
 /// The holding of a tree without a receipt. leash does not know its end, so it may not report it as gone.
-fn untold(error: SupervisorLost) -> Holding {
+fn without_receipt(error: SupervisorLost) -> Holding {
     let left = LeftOver { pid: 0, name: String::new(), why: format!("{error}, and there is no receipt") };
     Holding::Tree(TreeEnd::unknown(How::Kill, vec![left]))
 }
@@ -106,7 +106,7 @@ mod tests {
     use leash_model::receipt::Fate;
 
     fn end(reason: Reason, ended_ms: u64, fate: Fate) -> Receipt {
-        let Holding::Tree(tree) = untold(SupervisorLost) else { unreachable!("it is a tree") };
+        let Holding::Tree(tree) = without_receipt(SupervisorLost) else { unreachable!("it is a tree") };
         Receipt {
             version: VERSION,
             session: "job".to_owned(),
@@ -127,7 +127,7 @@ mod tests {
 
     fn check(ends: Vec<Result<Receipt, SupervisorLost>>, reason: Reason, all_gone: bool) {
         let holdings = ends.len();
-        let session = Session {
+        let session = EndingSession {
             id: "job".to_owned(),
             labels: BTreeMap::new(),
             places: Places::below("/nowhere"),

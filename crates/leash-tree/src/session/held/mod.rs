@@ -1,25 +1,25 @@
 //! A session for programs that use the library: servers that end together.
 
-mod elsewhere;
 mod ending;
 mod gather;
 mod streams;
+mod thread_task;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use thiserror::Error;
 
-pub(crate) use elsewhere::elsewhere;
 pub use ending::SessionEnding;
 #[cfg(feature = "tokio")]
 pub use streams::AsyncStreams;
+pub(crate) use thread_task::run_on_thread;
 
 use crate::places::Places;
 use crate::tree::{Spec, Tree};
 use leash_model::clock::{self, Moment};
 use leash_model::id;
-use leash_model::owner::Wish;
+use leash_model::owner::OwnerWish;
 use leash_model::start_failure::StartFailure;
 
 /// The servers that one owner started for one job. Ending it ends them all, at the same time, and returns one receipt.
@@ -61,7 +61,7 @@ pub struct Session {
     labels: BTreeMap<String, String>,
     grace: Option<Duration>,
     max_age: Option<Duration>,
-    owners: Vec<Wish>,
+    owners: Vec<OwnerWish>,
     born: Moment,
     started_ms: u64,
     trees: Vec<Tree>,
@@ -138,7 +138,7 @@ impl Session {
     /// Adds an owner: when this process is gone, leash ends the servers. The calling process is always an owner.
     #[must_use]
     pub fn owner(mut self, pid: i32) -> Session {
-        self.owners.push(Wish::Pid(pid));
+        self.owners.push(OwnerWish::Pid(pid));
         self
     }
 
@@ -159,7 +159,7 @@ impl Session {
     pub async fn start_async(&mut self, spec: Spec) -> Result<&mut Tree, SessionError> {
         let (name, spec) = self.admit(spec)?;
         let places = self.places.clone();
-        let tree = elsewhere("leash-start", move || Tree::start(spec, &places)).await;
+        let tree = run_on_thread("leash-start", move || Tree::start(spec, &places)).await;
         self.hold(name, tree)
     }
 
@@ -201,7 +201,7 @@ impl Session {
         let began = Moment::now();
         // Ask all servers before waiting for the first, so that they end at the same time.
         self.trees.iter_mut().for_each(Tree::ask_to_end);
-        SessionEnding::new(gather::Session {
+        SessionEnding::new(gather::EndingSession {
             id: self.id,
             labels: self.labels,
             places: self.places,

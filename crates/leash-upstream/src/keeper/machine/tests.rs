@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
-use crate::keeper::{Headers, Stay};
+use crate::keeper::{Headers, ResumeFacts};
 use crate::origin::Origin;
 
 const TAKEOVER: Duration = Duration::from_millis(2000);
@@ -15,24 +15,24 @@ fn at(ms: u64) -> Moment {
 }
 
 fn machine(is_gateway: bool, takeover: Option<Duration>) -> Machine {
-    Machine { state: State::Waiting, held: Held::default(), takeover, is_gateway }
+    Machine { state: State::Waiting, held: HeldSessions::default(), takeover, is_gateway }
 }
 
 /// The message that a session exists, with or without the facts to resume it.
-fn hold(key: &str, stays: bool) -> Event {
-    let stay = Stay {
+fn hold(key: &str, resumable: bool) -> Event {
+    let resume_facts = ResumeFacts {
         token: "t".to_owned(),
         credentials: Headers::default(),
         uid: None,
         origin: Origin::User(0),
         owners: vec![],
         lost: None,
-        strangers: false,
+        unknown_client: false,
         born_ms: 0,
         revival: None,
     };
     let session = HeldSession::stream("x", 5, &"http://h/mcp".parse().expect("an address"));
-    Event::Message(KeeperMessage::hold(key, &session.staying(stays.then_some(stay))).expect("JSON"))
+    Event::Message(KeeperMessage::hold(key, &session.resumable(resumable.then_some(resume_facts))).expect("JSON"))
 }
 
 fn owner_gone() -> Event {
@@ -147,15 +147,15 @@ fn first_loss_is_the_reason_and_has_one_second() {
 
 #[test]
 fn keeper_waits_for_a_gateway_only_if_a_session_can_be_resumed() {
-    for (stays, takeover, offers) in
+    for (resumable, takeover, offers) in
         [(true, Some(TAKEOVER), true), (false, Some(TAKEOVER), false), (true, None, false), (false, None, false)]
     {
         let mut keeper = machine(true, takeover);
-        keeper.apply(hold("a", stays), at(0));
+        keeper.apply(hold("a", resumable), at(0));
         keeper.apply(hold("b", false), at(0));
         keeper.apply(Event::ProcessGone, at(0));
         keeper.apply(Event::Cover { is_ours: true }, at(5));
-        assert_eq!(keeper.deadline(), offers.then(|| at(2005)), "{stays} {takeover:?}");
+        assert_eq!(keeper.deadline(), offers.then(|| at(2005)), "{resumable} {takeover:?}");
     }
 }
 
@@ -231,10 +231,10 @@ impl World {
     fn step(&mut self, step: Step) {
         let talks = self.is_alive && !self.is_stopped && !self.has_exited;
         match step {
-            Step::Open(key, stays) if talks => {
+            Step::Open(key, resumable) if talks => {
                 self.book.insert(key);
                 self.open.insert(key);
-                self.feed(hold(&key.to_string(), stays));
+                self.feed(hold(&key.to_string(), resumable));
             }
             Step::OpenUnwritten(key) if talks => {
                 self.open.insert(key);
@@ -305,7 +305,7 @@ impl World {
 
 fn any_step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        6 => (0..5u8, any::<bool>()).prop_map(|(key, stays)| Step::Open(key, stays)),
+        6 => (0..5u8, any::<bool>()).prop_map(|(key, resumable)| Step::Open(key, resumable)),
         1 => (0..5u8).prop_map(Step::OpenUnwritten),
         3 => (0..5u8).prop_map(Step::Close),
         1 => Just(Step::Retell),

@@ -16,12 +16,12 @@ fn deliver(exchanges: &mut Exchanges, line: &str) -> bool {
 
 fn next(exchanges: &mut Exchanges, number: Number) -> Option<String> {
     match exchanges.next(number, Waker::noop()) {
-        Next::Message(_, message) => Some(String::from_utf8(message.to_vec()).unwrap()),
+        NextMessage::Message(_, message) => Some(String::from_utf8(message.to_vec()).unwrap()),
         _ => None,
     }
 }
 
-fn first(exchanges: &mut Exchanges, number: Number) -> First {
+fn first(exchanges: &mut Exchanges, number: Number) -> ModernAnswer {
     exchanges.first(number, Waker::noop())
 }
 
@@ -32,9 +32,9 @@ fn two_clients_with_the_same_id_get_their_own_answers() {
     assert_eq!(line, r#"{"jsonrpc":"2.0", "id" : 1,"method":"a"}"#);
     let (two, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"x","method":"b"}"#);
     assert!(deliver(&mut exchanges, r#"{"jsonrpc":"2.0","id":2,"result":{"n":123456789012345678901234567890}}"#));
-    assert_eq!(first(&mut exchanges, one), First::Wait);
+    assert_eq!(first(&mut exchanges, one), ModernAnswer::Wait);
     let expected = r#"{"jsonrpc":"2.0","id":"x","result":{"n":123456789012345678901234567890}}"#;
-    assert_eq!(first(&mut exchanges, two), First::Whole(StatusCode::OK, expected.into()));
+    assert_eq!(first(&mut exchanges, two), ModernAnswer::Whole(StatusCode::OK, expected.into()));
     assert!(!deliver(&mut exchanges, r#"{"jsonrpc":"2.0","id":2,"result":{}}"#), "it was answered");
     assert!(!deliver(&mut exchanges, r#"{"jsonrpc":"2.0","id":"x","result":{}}"#), "that is not its id here");
 }
@@ -50,7 +50,7 @@ fn an_abort_answers_everything_and_tells_the_server_once() {
     let line = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":2,"reason":"aborted"}}"#;
     assert_eq!(lines, [line]);
     assert_eq!((exchanges.in_flight(), exchanges.abort().len()), (0, 0));
-    let First::Whole(_, error) = first(&mut exchanges, two) else { panic!("no answer") };
+    let ModernAnswer::Whole(_, error) = first(&mut exchanges, two) else { panic!("no answer") };
     let error: Value = serde_json::from_slice(&error).unwrap();
     assert_eq!(error, json!({"jsonrpc": "2.0", "id": "y", "error": {"code": -32000, "message": "aborted"}}));
     assert_eq!((exchanges.leave(one), exchanges.leave(two)), (None, None), "the server was told already");
@@ -87,7 +87,7 @@ fn progress_and_subscriptions_carry_the_clients_ids() {
         assert!(deliver(&mut exchanges, &theirs));
         assert_eq!(next(&mut exchanges, number), Some(ours));
     }
-    assert_eq!(exchanges.next(number, Waker::noop()), Next::End);
+    assert_eq!(exchanges.next(number, Waker::noop()), NextMessage::End);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn errors_have_the_status_of_their_code() {
         let (number, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":7,"method":"a"}"#);
         let line = json!({"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": ""}}).to_string();
         deliver(&mut exchanges, &line);
-        let First::Whole(got, _) = first(&mut exchanges, number) else { panic!("no answer") };
+        let ModernAnswer::Whole(got, _) = first(&mut exchanges, number) else { panic!("no answer") };
         assert_eq!(got.as_u16(), status, "{code}");
         assert_eq!(super::status(line.as_bytes()).as_u16(), status);
     }
@@ -152,7 +152,7 @@ fn close_answers_all_requests() {
     let (number, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
     exchanges.close("gone");
     let expected = r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32000,"message":"gone"}}"#;
-    assert_eq!(first(&mut exchanges, number), First::Whole(StatusCode::OK, expected.into()));
+    assert_eq!(first(&mut exchanges, number), ModernAnswer::Whole(StatusCode::OK, expected.into()));
 }
 
 #[test]
@@ -160,11 +160,11 @@ fn a_connection_that_takes_nothing_is_cut() {
     let mut exchanges = Exchanges::default();
     let (one, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
     let (two, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"b","method":"m"}"#);
-    exchanges.look();
+    exchanges.start_observing();
     deliver(&mut exchanges, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
     exchanges.cut_stalled();
-    assert_eq!(exchanges.next(one, Waker::noop()), Next::Cut);
-    assert_eq!(exchanges.next(two, Waker::noop()), Next::Wait);
+    assert_eq!(exchanges.next(one, Waker::noop()), NextMessage::Cut);
+    assert_eq!(exchanges.next(two, Waker::noop()), NextMessage::Wait);
     assert_eq!(exchanges.unread(), 0);
 }
 

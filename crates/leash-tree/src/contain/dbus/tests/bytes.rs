@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::thread;
 
-use super::super::message::Call;
+use super::super::message::MethodCall;
 use super::super::{Bus, ExecCommand, MANAGER, Property, unit_path};
 use super::{connected, read_message, reply_to};
 
@@ -40,7 +40,7 @@ fn every_property() -> Vec<(&'static str, Property)> {
 
 #[test]
 fn hello_has_the_bytes_of_busctl() {
-    let call = Call {
+    let call = MethodCall {
         destination: Some("org.freedesktop.DBus"),
         path: "/org/freedesktop/DBus",
         interface: "org.freedesktop.DBus",

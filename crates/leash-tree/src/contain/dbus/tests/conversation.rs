@@ -5,7 +5,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 use std::{fs, thread};
 
-use super::super::{Bus, BusError, Malformed, UserBus, auth};
+use super::super::{Bus, BusError, MalformedMessage, UserBus, auth};
 
 use super::{LONG, connected, error_to, read_message, reply_to};
 use leash_model::clock::Moment;
@@ -47,7 +47,7 @@ fn a_reply_of_another_type_breaks_the_connection() {
     let (mut bus, mut theirs) = connected();
     theirs.write_all(&reply_to(1, "u", |body| body.u32(5))).expect("write");
     let error = bus.stop_unit("x").expect_err("not an object path");
-    assert!(matches!(error, BusError::Malformed(Malformed::Type { expected: "o", .. })));
+    assert!(matches!(error, BusError::Malformed(MalformedMessage::Type { expected: "o", .. })));
     assert!(matches!(bus.ping(), Err(BusError::Broken)));
 }
 
@@ -57,7 +57,7 @@ fn a_huge_message_is_refused_before_it_is_read() {
     let mut huge = reply_to(1, "", |_| ());
     huge[4..8].copy_from_slice(&u32::MAX.to_le_bytes());
     theirs.write_all(&huge).expect("write");
-    assert!(matches!(bus.ping(), Err(BusError::Malformed(Malformed::TooLarge { .. }))));
+    assert!(matches!(bus.ping(), Err(BusError::Malformed(MalformedMessage::TooLarge { .. }))));
 }
 
 #[test]
@@ -118,7 +118,7 @@ fn only_ok_authenticates() {
         assert!(matches!(result, Err(BusError::Rejected { uid: 1000 })));
     });
     check_authentication(&[b'x'; 600], |result| {
-        assert!(matches!(result, Err(BusError::Malformed(Malformed::Line))));
+        assert!(matches!(result, Err(BusError::Malformed(MalformedMessage::Line))));
     });
     check_authentication(b"", |result| assert!(matches!(result, Err(BusError::Closed))));
 }

@@ -5,12 +5,12 @@ use std::io::Write;
 use proptest::prelude::*;
 
 use super::super::message::{Incoming, decode, total_length};
-use super::super::wire::{ByteOrder, Decoder, Encoder, Malformed};
+use super::super::wire::{ByteOrder, Decoder, Encoder, MalformedMessage};
 use super::super::{ExecCommand, Property, property};
 use super::{connected, error_to, reply_to};
 
 /// Reads a property back, in the way systemd does: by the type that it announces.
-fn read_property(from: &mut Decoder<'_>) -> Result<Property, Malformed> {
+fn read_property(from: &mut Decoder<'_>) -> Result<Property, MalformedMessage> {
     let strings = |from: &mut Decoder<'_>| {
         let end = from.array_end(4)?;
         let mut values = Vec::new();

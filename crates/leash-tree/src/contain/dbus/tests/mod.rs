@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::Bus;
 use super::message::{PREFIX, total_length};
-use super::socket::Channel;
+use super::socket::BusStream;
 use super::wire::Encoder;
 use leash_model::clock::Moment;
 
@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(5);
 fn connected() -> (Bus, UnixStream) {
     let (ours, theirs) = UnixStream::pair().expect("socketpair");
     ours.set_nonblocking(true).expect("nonblocking");
-    let channel = Channel::over(ours.into(), Moment::now() + LONG);
+    let channel = BusStream::over(ours.into(), Moment::now() + LONG);
     (Bus { channel, manager: None, last_serial: 0, broken: false }, theirs)
 }
 

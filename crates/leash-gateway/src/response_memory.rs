@@ -17,12 +17,12 @@ use leash_upstream::origin::Origin;
 
 /// A number of bytes, and a notification when it falls. Shared with buffers, which must be [`Send`], hence the atomics.
 #[derive(Debug, Default)]
-struct Level {
+struct ByteCount {
     bytes: AtomicUsize,
     lowered: Notify,
 }
 
-impl Level {
+impl ByteCount {
     fn get(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -48,62 +48,62 @@ impl Level {
 
 /// The memory of all servers, or of one origin's servers.
 #[derive(Debug)]
-struct Pool {
-    level: Arc<Level>,
+struct MemoryPool {
+    level: Arc<ByteCount>,
     /// Permits for long lines that servers have begun to write and have not finished.
     lines: Arc<Semaphore>,
 }
 
-impl Pool {
-    fn new(lines: usize) -> Pool {
-        Pool { level: Arc::default(), lines: Arc::new(Semaphore::new(lines)) }
+impl MemoryPool {
+    fn new(lines: usize) -> MemoryPool {
+        MemoryPool { level: Arc::default(), lines: Arc::new(Semaphore::new(lines)) }
     }
 }
 
 /// The memory for a gateway's responses.
-pub(crate) struct Memory {
-    all: Rc<Pool>,
-    origins: RefCell<HashMap<Origin, Weak<Pool>>>,
+pub(crate) struct ResponseMemory {
+    all: Rc<MemoryPool>,
+    origins: RefCell<HashMap<Origin, Weak<MemoryPool>>>,
 }
 
-impl Default for Memory {
-    fn default() -> Memory {
-        Memory { all: Rc::new(Pool::new(limits::LONG_LINES)), origins: RefCell::default() }
+impl Default for ResponseMemory {
+    fn default() -> ResponseMemory {
+        ResponseMemory { all: Rc::new(MemoryPool::new(limits::LONG_LINES)), origins: RefCell::default() }
     }
 }
 
-impl Memory {
+impl ResponseMemory {
     /// The number of bytes that wait for clients.
     pub(crate) fn held(&self) -> usize {
         self.all.level.get()
     }
 
     /// Creates the account of a server pipe whose messages are for this origin.
-    pub(crate) fn account(&self, origin: Origin) -> Account {
+    pub(crate) fn account(&self, origin: Origin) -> MemoryAccount {
         let mut origins = self.origins.borrow_mut();
         let known = origins.get(&origin).and_then(Weak::upgrade);
         let pool = known.unwrap_or_else(|| {
             origins.retain(|_, pool| pool.strong_count() > 0);
-            let pool = Rc::new(Pool::new(limits::LONG_LINES_ORIGIN));
+            let pool = Rc::new(MemoryPool::new(limits::LONG_LINES_ORIGIN));
             origins.insert(origin, Rc::downgrade(&pool));
             pool
         });
-        Account { own: Arc::default(), origin: pool, all: Rc::clone(&self.all), queued: Cell::default() }
+        MemoryAccount { own: Arc::default(), origin: pool, all: Rc::clone(&self.all), queued: Cell::default() }
     }
 }
 
 /// The memory that the messages of one server take.
-pub(crate) struct Account {
-    own: Arc<Level>,
-    origin: Rc<Pool>,
-    all: Rc<Pool>,
-    /// The last value passed to [`Account::queue`].
-    queued: Cell<Queued>,
+pub(crate) struct MemoryAccount {
+    own: Arc<ByteCount>,
+    origin: Rc<MemoryPool>,
+    all: Rc<MemoryPool>,
+    /// The last value passed to [`MemoryAccount::queue`].
+    queued: Cell<QueuedBytes>,
 }
 
 /// The size of the messages that were not handed to a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Queued {
+pub(crate) struct QueuedBytes {
     /// Bytes that connections wait for.
     pub(crate) unread: usize,
     /// Bytes that no connection waits for, of a message larger than the whole buffer for clients that come back.
@@ -117,7 +117,7 @@ pub(crate) struct LongLine {
     _of_all: OwnedSemaphorePermit,
 }
 
-impl Account {
+impl MemoryAccount {
     /// Counts the bytes until the last piece of them is dropped.
     pub(crate) fn hold(&self, bytes: Bytes) -> Bytes {
         let levels = [&self.own, &self.origin.level, &self.all.level].map(Arc::clone);
@@ -126,7 +126,7 @@ impl Account {
     }
 
     /// Sets the size of the queue.
-    pub(crate) fn queue(&self, now: Queued) {
+    pub(crate) fn queue(&self, now: QueuedBytes) {
         let before = self.queued.replace(now);
         self.own.change(before.unread, now.unread);
         for pool in [&self.origin, &self.all] {
@@ -166,16 +166,16 @@ impl Account {
     }
 }
 
-impl Drop for Account {
+impl Drop for MemoryAccount {
     fn drop(&mut self) {
-        self.queue(Queued::default());
+        self.queue(QueuedBytes::default());
     }
 }
 
 /// Bytes that a connection holds.
 struct CountedBytes {
     bytes: Bytes,
-    levels: [Arc<Level>; 3],
+    levels: [Arc<ByteCount>; 3],
 }
 
 impl AsRef<[u8]> for CountedBytes {

@@ -7,9 +7,9 @@ use std::thread::JoinHandle;
 
 /// Work that a thread does. Dropping this does not stop the work, but drops its result.
 #[derive(Debug)]
-pub(crate) struct Elsewhere<T> {
+pub(crate) struct ThreadTask<T> {
     state: State<T>,
-    bell: Arc<Mutex<Bell>>,
+    wake_state: Arc<Mutex<WakeState>>,
 }
 
 #[derive(Debug)]
@@ -21,20 +21,20 @@ enum State<T> {
 }
 
 #[derive(Debug, Default)]
-struct Bell {
-    rung: bool,
+struct WakeState {
+    is_done: bool,
     waker: Option<Waker>,
 }
 
 /// Wakes the waiting task when the work is done, also after a panic.
-struct Ringer(Arc<Mutex<Bell>>);
+struct WakeOnDrop(Arc<Mutex<WakeState>>);
 
-impl Drop for Ringer {
+impl Drop for WakeOnDrop {
     fn drop(&mut self) {
         let waker = {
-            let mut bell = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            bell.rung = true;
-            bell.waker.take()
+            let mut wake_state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            wake_state.is_done = true;
+            wake_state.waker.take()
         };
         if let Some(waker) = waker {
             waker.wake();
@@ -43,15 +43,15 @@ impl Drop for Ringer {
 }
 
 /// Starts the work at once.
-pub(crate) fn elsewhere<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Elsewhere<T> {
-    let bell = Arc::<Mutex<Bell>>::default();
+pub(crate) fn run_on_thread<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> ThreadTask<T> {
+    let wake_state = Arc::<Mutex<WakeState>>::default();
     // The thread may fail to start. The work is kept where both this function and the thread can take it.
     let kept = Arc::new(Mutex::new(Some(work)));
     let take = |kept: &Mutex<Option<_>>| kept.lock().unwrap_or_else(PoisonError::into_inner).take();
     let spawned = {
-        let (ringer, kept) = (Ringer(Arc::clone(&bell)), Arc::clone(&kept));
+        let (wake_on_drop, kept) = (WakeOnDrop(Arc::clone(&wake_state)), Arc::clone(&kept));
         std::thread::Builder::new().name(name.to_owned()).spawn(move || {
-            let _ringer = ringer;
+            let _wake_on_drop = wake_on_drop;
             let work = take(&kept).expect("the thread runs, so the caller did not take the work");
             work()
         })
@@ -61,10 +61,10 @@ pub(crate) fn elsewhere<T: Send + 'static>(name: &str, work: impl FnOnce() -> T 
         // This blocks the caller, which is better than not doing the work.
         Err(_) => State::Done(take(&kept).expect("no thread was started that could take the work")()),
     };
-    Elsewhere { state, bell }
+    ThreadTask { state, wake_state }
 }
 
-impl<T> Elsewhere<T> {
+impl<T> ThreadTask<T> {
     /// Waits for the result, and blocks.
     pub(crate) fn wait(self) -> T {
         match self.state {
@@ -76,21 +76,21 @@ impl<T> Elsewhere<T> {
 }
 
 // No field is pinned.
-impl<T> Unpin for Elsewhere<T> {}
+impl<T> Unpin for ThreadTask<T> {}
 
-impl<T> Future for Elsewhere<T> {
+impl<T> Future for ThreadTask<T> {
     type Output = T;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         if let State::Runs(_) = self.state {
-            let mut bell = self.bell.lock().unwrap_or_else(PoisonError::into_inner);
-            if !bell.rung {
-                bell.waker = Some(cx.waker().clone());
+            let mut wake_state = self.wake_state.lock().unwrap_or_else(PoisonError::into_inner);
+            if !wake_state.is_done {
+                wake_state.waker = Some(cx.waker().clone());
                 return Poll::Pending;
             }
         }
         match std::mem::replace(&mut self.state, State::Taken) {
-            // The thread has set `rung`, so it is about to end.
+            // The thread has set `is_done`, so it is about to end.
             State::Runs(thread) => Poll::Ready(join(thread)),
             State::Done(result) => Poll::Ready(result),
             State::Taken => panic!("polled after it was done"),
@@ -123,7 +123,7 @@ mod tests {
         let waker = Waker::from(Arc::new(Told(Mutex::new(tell))));
         let mut cx = Context::from_waker(&waker);
         let (go, gate) = mpsc::channel::<()>();
-        let mut work = elsewhere("work", move || gate.recv().map(|()| 7));
+        let mut work = run_on_thread("work", move || gate.recv().map(|()| 7));
         assert!(Pin::new(&mut work).poll(&mut cx).is_pending());
         go.send(()).unwrap();
         told.recv().unwrap();
@@ -132,12 +132,12 @@ mod tests {
 
     #[test]
     fn wait_works_without_a_runtime() {
-        assert_eq!(elsewhere("work", || 7).wait(), 7);
+        assert_eq!(run_on_thread("work", || 7).wait(), 7);
     }
 
     #[test]
     fn panic_of_the_work_reaches_the_waiting_caller() {
-        let work = elsewhere("work", || std::panic::resume_unwind(Box::new("torn")));
+        let work = run_on_thread("work", || std::panic::resume_unwind(Box::new("torn")));
         let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work.wait()));
         let caught: Result<(), _> = caught;
         assert_eq!(caught.unwrap_err().downcast_ref(), Some(&"torn"));

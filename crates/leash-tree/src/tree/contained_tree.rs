@@ -10,16 +10,16 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid};
 use super::strays;
 use crate::contain::leaf::Leaf;
 use crate::contain::sealed::Sealed;
-use crate::platform::identity::{Held, number_has_ended};
+use crate::platform::identity::{HeldProcess, number_has_ended};
 use crate::platform::linux;
-use crate::platform::proc::{Listed, Proc, Stat};
+use crate::platform::proc::{Proc, ProcessList, Stat};
 use leash_model::containment::Containment;
 use leash_model::identity::Identity;
 use leash_model::receipt::{Exit, LeftOver};
 
 /// A tree that this process holds.
 #[derive(Debug)]
-pub(crate) struct Captive {
+pub(crate) struct ContainedTree {
     /// Its containment.
     pub(crate) containment: Containment,
     /// Its first process, by our number for it; `None` if it can't be known (sealed, without our own /proc).
@@ -37,7 +37,7 @@ pub(crate) struct Captive {
     pub(crate) group_killed: bool,
     /// Children that were sent SIGKILL and have not been reaped. One SIGKILL is enough. A further one each time a
     /// sibling dies would make the kill of a large tree quadratic.
-    pub(crate) struck: HashSet<i32>,
+    pub(crate) sigkilled: HashSet<i32>,
     /// leash is the first process of its PID namespace: it may end every other process in it.
     pub(crate) pid_one: bool,
     /// PID namespaces that members were seen to enter.
@@ -46,7 +46,7 @@ pub(crate) struct Captive {
 
 /// The result of one look at all members.
 #[derive(Debug)]
-pub(crate) struct Count {
+pub(crate) struct MemberCount {
     pub(crate) members: Vec<Identity>,
     /// The private memory of all members together.
     pub(crate) memory_bytes: u64,
@@ -68,10 +68,15 @@ pub(crate) enum Remaining {
     Members,
 }
 
-impl Captive {
+impl ContainedTree {
     /// A tree without any started or found process.
-    pub(crate) fn new(containment: Containment, proc: Option<Proc>, spare: Vec<String>, pid_one: bool) -> Captive {
-        Captive {
+    pub(crate) fn new(
+        containment: Containment,
+        proc: Option<Proc>,
+        spare: Vec<String>,
+        pid_one: bool,
+    ) -> ContainedTree {
+        ContainedTree {
             containment,
             leader: None,
             leaf: None,
@@ -80,7 +85,7 @@ impl Captive {
             spare,
             exit: None,
             group_killed: false,
-            struck: HashSet::new(),
+            sigkilled: HashSet::new(),
             pid_one,
             entered: BTreeSet::new(),
         }
@@ -139,7 +144,7 @@ impl Captive {
     /// process, or has ended. False if a process cannot be listed or looked at.
     fn looks_settled(&self, proc: &Proc) -> bool {
         let family = self.spared_family(proc);
-        let all_settled = |listed: &Listed<i32>| {
+        let all_settled = |listed: &ProcessList<i32>| {
             listed.complete && listed.found.iter().all(|pid| family.contains(pid) || number_has_ended(*pid))
         };
         // Check the children first: as long as one of them lives, which is nearly always, nothing else needs to be
@@ -149,8 +154,8 @@ impl Captive {
             && self.own_strays().proves_none()
     }
 
-    fn in_leaf(&self) -> Listed<i32> {
-        self.leaf.as_ref().map_or_else(Listed::none, Leaf::procs)
+    fn in_leaf(&self) -> ProcessList<i32> {
+        self.leaf.as_ref().map_or_else(ProcessList::none, Leaf::procs)
     }
 
     /// The processes on the spare list and all their descendants, as far as we can see them.
@@ -173,7 +178,7 @@ impl Captive {
 
     fn note(&mut self, pid: i32, status: i32) {
         // From here on another process may get the number.
-        self.struck.remove(&pid);
+        self.sigkilled.remove(&pid);
         if self.sealed.is_none() && Some(pid) == self.leader && self.exit.is_none() {
             self.exit = linux::exit_of(status);
         }
@@ -218,7 +223,7 @@ impl Captive {
     }
 
     /// All members of the tree, as far as they can be held at once.
-    pub(crate) fn members(&self) -> Vec<Held> {
+    pub(crate) fn members(&self) -> Vec<HeldProcess> {
         let mut members = Vec::new();
         self.each_member(|member| members.push(member));
         members
@@ -227,7 +232,7 @@ impl Captive {
     /// Visits all members of the tree, one at a time, each held by a pidfd and checked to belong to the tree. It does
     /// not visit our own processes inside a sealed namespace, spared processes and dead processes. Returns false if
     /// there may be more members.
-    pub(crate) fn each_member(&self, mut visit: impl FnMut(Held)) -> bool {
+    pub(crate) fn each_member(&self, mut visit: impl FnMut(HeldProcess)) -> bool {
         let Some(proc) = self.proc else { return false };
         let me = getpid().as_raw_pid();
         let below = if self.containment == Containment::Group { self.group(&proc) } else { proc.descendants(me) };
@@ -238,7 +243,7 @@ impl Captive {
         let in_leaf: HashSet<i32> = leaf.found.into_iter().collect();
         let mut spared: HashSet<i32> = HashSet::new();
         for pid in below.found.into_iter().chain(beside) {
-            let held = match Held::find(&proc, pid) {
+            let held = match HeldProcess::find(&proc, pid) {
                 Ok(Some(held)) => held,
                 Ok(None) => continue,
                 Err(_) => {
@@ -266,11 +271,11 @@ impl Captive {
     }
 
     /// `group`: the members of the leader's group among our descendants.
-    fn group(&self, proc: &Proc) -> Listed<i32> {
+    fn group(&self, proc: &Proc) -> ProcessList<i32> {
         let below = proc.descendants(getpid().as_raw_pid());
-        let mut group = Listed { found: Vec::new(), complete: below.complete };
+        let mut group = ProcessList { found: Vec::new(), complete: below.complete };
         for pid in below.found {
-            match proc.look(pid) {
+            match proc.try_stat(pid) {
                 Ok(stat) => group.found.extend(stat.filter(|stat| Some(stat.pgrp) == self.leader).map(|stat| stat.pid)),
                 Err(_) => group.complete = false,
             }
@@ -280,14 +285,16 @@ impl Captive {
 
     /// Processes that left our descent through a PID namespace and are proved to be ours. In `group` there is none,
     /// because it covers only its process group.
-    pub(crate) fn own_strays(&self) -> Listed<Held> {
-        let Some(proc) = self.proc.filter(|_| self.containment != Containment::Group) else { return Listed::none() };
+    pub(crate) fn own_strays(&self) -> ProcessList<HeldProcess> {
+        let Some(proc) = self.proc.filter(|_| self.containment != Containment::Group) else {
+            return ProcessList::none();
+        };
         let strays = strays::find(&proc, &self.entered);
         // The receipt reports namespaces that could not be searched. Killing for longer does not make them readable.
-        let mut own = Listed::none();
+        let mut own = ProcessList::none();
         for stray in strays.found.iter().filter(|stray| strays::is_ours(&proc, stray) && !self.spared(&proc, stray.pid))
         {
-            match Held::find(&proc, stray.pid) {
+            match HeldProcess::find(&proc, stray.pid) {
                 // Checked again after the pidfd was opened.
                 Ok(held) => {
                     own.found.extend(held.filter(|held| strays::is_ours(&proc, &held.stat) && !held.stat.dead()))
@@ -363,8 +370,8 @@ impl Captive {
     }
 
     /// The members of the tree, for the ledger. Also notes the PID namespaces that they have entered.
-    pub(crate) fn census(&mut self) -> Count {
-        let mut count = Count { members: Vec::new(), memory_bytes: 0, complete: false };
+    pub(crate) fn count_members(&mut self) -> MemberCount {
+        let mut count = MemberCount { members: Vec::new(), memory_bytes: 0, complete: false };
         let Some(proc) = self.proc else { return count };
         let mut entered = self.entered.clone();
         count.complete = self.each_member(|member| {

@@ -4,9 +4,9 @@ use std::task::Waker;
 
 /// Holds the waker of at most one waiting task.
 #[derive(Debug, Default)]
-pub(super) struct Sleeper(Option<Waker>);
+pub(super) struct WaitingTask(Option<Waker>);
 
-impl Sleeper {
+impl WaitingTask {
     /// Stores the waker of the task that waits; it replaces an earlier one.
     pub(super) fn wait(&mut self, waker: &Waker) {
         match &mut self.0 {

@@ -35,7 +35,7 @@ const PASSING: [HeaderName; 17] = [
 
 /// The parts of a request that are valid for the next one as well.
 #[derive(Clone, Debug)]
-pub(super) struct Ticket {
+pub(super) struct RequestTemplate {
     uri: Uri,
     version: Version,
     headers: HeaderMap,
@@ -43,8 +43,8 @@ pub(super) struct Ticket {
     extensions: Extensions,
 }
 
-impl Ticket {
-    pub(super) fn of<B>(request: &Request<B>) -> Ticket {
+impl RequestTemplate {
+    pub(super) fn of<B>(request: &Request<B>) -> RequestTemplate {
         let mut headers = request.headers().clone();
         headers::strip_hop_by_hop(&mut headers);
         PASSING.iter().for_each(|name| drop(headers.remove(name)));
@@ -55,7 +55,7 @@ impl Ticket {
         if headers.get(PROTOCOL_VERSION).and_then(|value| value.to_str().ok()).is_some_and(era::is_modern_version) {
             headers.remove(PROTOCOL_VERSION);
         }
-        Ticket {
+        RequestTemplate {
             uri: request.uri().clone(),
             version: request.version(),
             headers,
@@ -64,7 +64,7 @@ impl Ticket {
     }
 
     /// The same, with lasting headers of an earlier request that this one does not repeat.
-    pub(super) fn after(mut self, before: &Ticket) -> Ticket {
+    pub(super) fn after(mut self, before: &RequestTemplate) -> RequestTemplate {
         for name in LASTING {
             if !self.headers.contains_key(&name) {
                 for value in before.headers.get_all(&name) {
@@ -76,7 +76,7 @@ impl Ticket {
     }
 
     /// True if another request went to the same path.
-    pub(super) fn is_for(&self, other: &Ticket) -> bool {
+    pub(super) fn is_for(&self, other: &RequestTemplate) -> bool {
         self.uri.path() == other.uri.path()
     }
 
@@ -109,8 +109,8 @@ mod tests {
         request
     }
 
-    fn sent(ticket: &Ticket) -> Vec<String> {
-        let request = ticket.delete::<()>("s-1");
+    fn sent(template: &RequestTemplate) -> Vec<String> {
+        let request = template.delete::<()>("s-1");
         assert_eq!(
             (request.method(), request.uri()),
             (&Method::DELETE, &Uri::from_static("http://localhost/mcp?key=1"))
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn headers_of_the_client_are_kept_and_headers_of_the_message_are_not() {
-        let ticket = Ticket::of(&request(&[
+        let template = RequestTemplate::of(&request(&[
             ("host", "localhost"),
             ("origin", "http://localhost"),
             ("x-api-key", "k"),
@@ -147,20 +147,22 @@ mod tests {
             "origin: http://localhost",
             "x-api-key: k",
         ];
-        assert_eq!(sent(&ticket), kept);
+        assert_eq!(sent(&template), kept);
     }
 
     #[test]
     fn lasting_headers_are_remembered() {
-        let first = Ticket::of(&request(&[("authorization", "Bearer 1"), ("cookie", "a=1"), ("cookie", "b=2")]));
-        let next = Ticket::of(&request(&[("authorization", "Bearer 2"), ("mcp-protocol-version", "2025-11-25")]));
+        let first =
+            RequestTemplate::of(&request(&[("authorization", "Bearer 1"), ("cookie", "a=1"), ("cookie", "b=2")]));
+        let next =
+            RequestTemplate::of(&request(&[("authorization", "Bearer 2"), ("mcp-protocol-version", "2025-11-25")]));
         let both = ["authorization: Bearer 2", "cookie: a=1", "cookie: b=2", "mcp-protocol-version: 2025-11-25"];
         assert_eq!(sent(&next.after(&first)), [&both[..], &["mcp-session-id: s-1"]].concat());
     }
 
     #[test]
     fn a_modern_version_is_not_sent() {
-        let ticket = Ticket::of(&request(&[("mcp-protocol-version", "2026-07-28")]));
-        assert_eq!(sent(&ticket), ["mcp-session-id: s-1"]);
+        let template = RequestTemplate::of(&request(&[("mcp-protocol-version", "2026-07-28")]));
+        assert_eq!(sent(&template), ["mcp-session-id: s-1"]);
     }
 }

@@ -10,7 +10,7 @@ use leash_model::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSI
 
 /// The ids, name and labels of a connection. The connection and its keeper write the same receipt from them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Terms {
+pub struct ConnectionFacts {
     /// The id of the session.
     pub session: String,
     /// The id of this connection.
@@ -25,7 +25,7 @@ pub struct Terms {
     pub started_ms: u64,
 }
 
-impl Terms {
+impl ConnectionFacts {
     /// The receipt that names all ended upstream sessions.
     pub fn receipt(&self, reason: Reason, ended_by: EndedBy, took: Duration, ends: Vec<UpstreamEnd>) -> Receipt {
         let shown = |end: UpstreamEnd| match &self.shown {

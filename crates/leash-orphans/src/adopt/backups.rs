@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::{Adopted, Splice, apply};
+use super::{Adopted, TextSplice, apply};
 use leash_model::{clock, id};
 use leash_tree::platform::private_file;
 
@@ -18,7 +18,7 @@ const VERSION: u32 = 1;
 
 /// The directory, locked against other leash processes.
 #[derive(Debug)]
-pub struct Shelf {
+pub struct BackupStore {
     dir: PathBuf,
     /// Closing this file releases the lock.
     _lock: File,
@@ -27,38 +27,38 @@ pub struct Shelf {
 /// The reason why it can't be used.
 #[derive(Debug, thiserror::Error)]
 #[error("`{}` can't be used", path.display())]
-pub struct ShelfError {
+pub struct BackupError {
     /// The file or directory.
     pub path: PathBuf,
     /// The cause.
     pub source: io::Error,
 }
 
-fn at(path: &Path) -> impl FnOnce(io::Error) -> ShelfError {
-    move |source| ShelfError { path: path.to_owned(), source }
+fn at(path: &Path) -> impl FnOnce(io::Error) -> BackupError {
+    move |source| BackupError { path: path.to_owned(), source }
 }
 
 /// One change of a file.
 #[derive(Clone, Debug)]
-pub struct Layer {
+pub struct Backup {
     /// Its directory name; later changes sort after earlier ones.
     pub name: String,
     /// The record of the change.
-    pub what: ShelfRecord,
+    pub record: BackupRecord,
     /// The text before.
     pub before: String,
 }
 
-impl Layer {
+impl Backup {
     /// The text after; `None` if the record does not fit the text.
     pub fn after(&self) -> Option<String> {
-        apply(&self.before, &self.what.splices)
+        apply(&self.before, &self.record.splices)
     }
 }
 
 /// The record of a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ShelfRecord {
+pub struct BackupRecord {
     /// The version of this format.
     pub version: u32,
     /// The time, in milliseconds of Unix time.
@@ -70,15 +70,15 @@ pub struct ShelfRecord {
     /// The file.
     pub path: PathBuf,
     /// The changes, against the text before.
-    pub splices: Vec<Splice>,
+    pub splices: Vec<TextSplice>,
     /// The servers that leash still starts because of this change.
     pub adopted: Vec<Adopted>,
 }
 
-impl ShelfRecord {
+impl BackupRecord {
     /// A record with the current time.
-    pub fn new(client: &str, place: usize, path: &Path) -> ShelfRecord {
-        ShelfRecord {
+    pub fn new(client: &str, place: usize, path: &Path) -> BackupRecord {
+        BackupRecord {
             version: VERSION,
             at_ms: clock::unix_ms(),
             client: client.to_owned(),
@@ -90,21 +90,21 @@ impl ShelfRecord {
     }
 }
 
-impl Shelf {
+impl BackupStore {
     /// Opens the directory and waits while another leash holds the lock.
-    pub fn open(dir: &Path) -> Result<Shelf, ShelfError> {
+    pub fn open(dir: &Path) -> Result<BackupStore, BackupError> {
         DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(at(dir))?;
         let path = dir.join(".lock");
         let mut options = OpenOptions::new();
         let lock = private_file::open(options.write(true).create(true).truncate(false), &path).map_err(at(&path))?;
         lock.lock().map_err(at(&path))?;
-        let shelf = Shelf { dir: dir.to_owned(), _lock: lock };
-        shelf.clean()?;
-        Ok(shelf)
+        let store = BackupStore { dir: dir.to_owned(), _lock: lock };
+        store.clean()?;
+        Ok(store)
     }
 
     /// Removes directories that were incomplete when leash was killed.
-    fn clean(&self) -> Result<(), ShelfError> {
+    fn clean(&self) -> Result<(), BackupError> {
         for name in self.names()?.iter().filter(|name| name.starts_with(".half-")) {
             let path = self.dir.join(name);
             fs::remove_dir_all(&path).map_err(at(&path))?;
@@ -112,7 +112,7 @@ impl Shelf {
         Ok(())
     }
 
-    fn names(&self) -> Result<Vec<String>, ShelfError> {
+    fn names(&self) -> Result<Vec<String>, BackupError> {
         let entries = fs::read_dir(&self.dir).map_err(at(&self.dir))?;
         let mut names: Vec<String> =
             entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).collect();
@@ -122,33 +122,33 @@ impl Shelf {
 
     /// All saved changes, the oldest first. An unreadable one is an error, because it may be the only copy of a user's
     /// file.
-    pub fn layers(&self) -> Result<Vec<Layer>, ShelfError> {
+    pub fn list(&self) -> Result<Vec<Backup>, BackupError> {
         let names = self.names()?.into_iter().filter(|name| !name.starts_with('.'));
-        names.map(|name| self.layer(name)).collect()
+        names.map(|name| self.read(name)).collect()
     }
 
-    fn layer(&self, name: String) -> Result<Layer, ShelfError> {
+    fn read(&self, name: String) -> Result<Backup, BackupError> {
         let path = self.dir.join(&name);
         let (record, before) = (path.join("record.json"), path.join("before"));
-        let mut what = Vec::new();
-        private_file::read(&record).and_then(|mut file| file.read_to_end(&mut what)).map_err(at(&record))?;
-        let what: ShelfRecord = serde_json::from_slice(&what).map_err(|error| at(&record)(error.into()))?;
-        if what.version != VERSION {
+        let mut bytes = Vec::new();
+        private_file::read(&record).and_then(|mut file| file.read_to_end(&mut bytes)).map_err(at(&record))?;
+        let change: BackupRecord = serde_json::from_slice(&bytes).map_err(|error| at(&record)(error.into()))?;
+        if change.version != VERSION {
             return Err(at(&record)(io::Error::other("it was written by another version of leash")));
         }
         let mut text = String::new();
         private_file::read(&before).and_then(|mut file| file.read_to_string(&mut text)).map_err(at(&before))?;
-        Ok(Layer { name, what, before: text })
+        Ok(Backup { name, record: change, before: text })
     }
 
     /// Saves a text and the record of the planned change. Both are on disk when this returns.
-    pub fn keep(&self, before: &str, what: ShelfRecord) -> Result<Layer, ShelfError> {
-        let name = format!("{:015}-{}", what.at_ms, id::random());
+    pub fn keep(&self, before: &str, record: BackupRecord) -> Result<Backup, BackupError> {
+        let name = format!("{:015}-{}", record.at_ms, id::random());
         let half = self.dir.join(format!(".half-{name}"));
         DirBuilder::new().mode(0o700).create(&half).map_err(at(&half))?;
         let path = self.dir.join(&name);
         let made = write(&half.join("before"), before.as_bytes())
-            .and_then(|()| write(&half.join("record.json"), &json(&what)))
+            .and_then(|()| write(&half.join("record.json"), &json(&record)))
             .and_then(|()| sync(&half))
             .and_then(|()| fs::rename(&half, &path).map_err(at(&path)));
         if made.is_err() {
@@ -157,44 +157,44 @@ impl Shelf {
         }
         made?;
         sync(&self.dir)?;
-        Ok(Layer { name, what, before: before.to_owned() })
+        Ok(Backup { name, record, before: before.to_owned() })
     }
 
     /// Replaces a record with a smaller one.
-    pub fn keep_only(&self, layer: &Layer, what: &ShelfRecord) -> Result<(), ShelfError> {
-        let dir = self.dir.join(&layer.name);
+    pub fn keep_only(&self, backup: &Backup, record: &BackupRecord) -> Result<(), BackupError> {
+        let dir = self.dir.join(&backup.name);
         let (fresh, path) = (dir.join("record.new"), dir.join("record.json"));
         let _ = fs::remove_file(&fresh);
-        write(&fresh, &json(what))?;
+        write(&fresh, &json(record))?;
         fs::rename(&fresh, &path).map_err(at(&path))?;
         sync(&dir)
     }
 
     /// Deletes the record of a change.
-    pub fn forget(&self, layer: &Layer) -> Result<(), ShelfError> {
-        let (path, half) = (self.dir.join(&layer.name), self.dir.join(format!(".half-{}", layer.name)));
+    pub fn forget(&self, backup: &Backup) -> Result<(), BackupError> {
+        let (path, half) = (self.dir.join(&backup.name), self.dir.join(format!(".half-{}", backup.name)));
         fs::rename(&path, &half).map_err(at(&path))?;
         fs::remove_dir_all(&half).map_err(at(&half))
     }
 
     /// The path of the saved text, to show to the user.
-    pub fn place_of(&self, layer: &Layer) -> PathBuf {
-        self.dir.join(&layer.name).join("before")
+    pub fn place_of(&self, backup: &Backup) -> PathBuf {
+        self.dir.join(&backup.name).join("before")
     }
 }
 
-fn json(what: &ShelfRecord) -> Vec<u8> {
+fn json(record: &BackupRecord) -> Vec<u8> {
     // A record consists of strings and numbers, so serialising it can't fail.
-    serde_json::to_vec_pretty(what).unwrap_or_default()
+    serde_json::to_vec_pretty(record).unwrap_or_default()
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<(), ShelfError> {
+fn write(path: &Path, bytes: &[u8]) -> Result<(), BackupError> {
     // Configurations may contain secrets, so only the user may read the copy.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(at(path))?;
     file.write_all(bytes).and_then(|()| file.sync_all()).map_err(at(path))
 }
 
-fn sync(dir: &Path) -> Result<(), ShelfError> {
+fn sync(dir: &Path) -> Result<(), BackupError> {
     File::open(dir).and_then(|dir| dir.sync_all()).map_err(at(dir))
 }
 
@@ -209,22 +209,22 @@ mod tests {
     fn a_saved_text_is_found_again_and_is_private() {
         let dir = Scratch::new();
         let dir = dir.join("a/b");
-        let shelf = Shelf::open(&dir).expect("it opens");
-        let record = ShelfRecord {
-            splices: vec![Splice { at: 1, before: "b".to_owned(), after: "XY".to_owned() }],
-            ..ShelfRecord::new("codex", 0, Path::new("/f"))
+        let store = BackupStore::open(&dir).expect("it opens");
+        let record = BackupRecord {
+            splices: vec![TextSplice { at: 1, before: "b".to_owned(), after: "XY".to_owned() }],
+            ..BackupRecord::new("codex", 0, Path::new("/f"))
         };
-        let kept = shelf.keep("abc", record.clone()).expect("it is kept");
-        drop(shelf);
+        let kept = store.keep("abc", record.clone()).expect("it is kept");
+        drop(store);
         fs::create_dir(dir.join(".half-x")).expect("a directory");
-        let shelf = Shelf::open(&dir).expect("it opens");
+        let store = BackupStore::open(&dir).expect("it opens");
         assert!(!dir.join(".half-x").exists());
-        let layers = shelf.layers().expect("readable");
-        assert_eq!((layers.len(), &layers[0].what, layers[0].after().as_deref()), (1, &record, Some("aXYc")));
+        let backups = store.list().expect("readable");
+        assert_eq!((backups.len(), &backups[0].record, backups[0].after().as_deref()), (1, &record, Some("aXYc")));
         let mode = |path: &Path| fs::metadata(path).expect("there").permissions().mode() & 0o777;
-        assert_eq!((mode(&dir), mode(&shelf.place_of(&kept))), (0o700, 0o600));
-        shelf.keep_only(&kept, &ShelfRecord { adopted: Vec::new(), ..record }).expect("it is replaced");
-        shelf.forget(&kept).expect("it is forgotten");
-        assert_eq!(shelf.layers().expect("readable").len(), 0);
+        assert_eq!((mode(&dir), mode(&store.place_of(&kept))), (0o700, 0o600));
+        store.keep_only(&kept, &BackupRecord { adopted: Vec::new(), ..record }).expect("it is replaced");
+        store.forget(&kept).expect("it is forgotten");
+        assert_eq!(store.list().expect("readable").len(), 0);
     }
 }

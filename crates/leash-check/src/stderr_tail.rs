@@ -13,52 +13,52 @@ use leash_model::limits;
 
 /// The end of the subject's stderr so far.
 #[derive(Clone, Debug)]
-pub(super) struct Said(Arc<Mutex<Tail>>);
+pub(super) struct StderrTail(Arc<Mutex<TailBuffer>>);
 
 #[derive(Debug)]
-struct Tail {
+struct TailBuffer {
     /// The reading end of the subject's stderr.
     pipe: File,
     kept: Vec<u8>,
 }
 
-impl Said {
+impl StderrTail {
     /// Starts a reading thread, which ends when the last process that could write has exited. The descriptor is for
     /// the subject.
-    pub(super) fn listen() -> io::Result<(Said, OwnedFd)> {
+    pub(super) fn start() -> io::Result<(StderrTail, OwnedFd)> {
         let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // Only our end is non-blocking: the subject gets an ordinary pipe.
         rustix::io::ioctl_fionbio(&ours, true)?;
         let watched = ours.try_clone()?;
-        let said = Said(Arc::new(Mutex::new(Tail { pipe: ours.into(), kept: Vec::new() })));
-        let listener = said.clone();
-        let listen = move || {
+        let tail = StderrTail(Arc::new(Mutex::new(TailBuffer { pipe: ours.into(), kept: Vec::new() })));
+        let reader = tail.clone();
+        let read = move || {
             loop {
                 let mut polled = [PollFd::new(&watched, PollFlags::IN)];
                 match rustix::event::poll(&mut polled, None) {
-                    Ok(_) if listener.tail().read() => {}
+                    Ok(_) if reader.buffer().read() => {}
                     Err(rustix::io::Errno::INTR) => {}
                     Ok(_) | Err(_) => return,
                 }
             }
         };
-        std::thread::Builder::new().name("leash-stderr".to_owned()).spawn(listen)?;
-        Ok((said, theirs))
+        std::thread::Builder::new().name("leash-stderr".to_owned()).spawn(read)?;
+        Ok((tail, theirs))
     }
 
-    fn tail(&self) -> MutexGuard<'_, Tail> {
+    fn buffer(&self) -> MutexGuard<'_, TailBuffer> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The end of the text that was written before this call.
-    pub(super) fn last_words(&self) -> String {
-        let mut tail = self.tail();
-        tail.read();
-        String::from_utf8_lossy(&tail.kept).trim().to_owned()
+    pub(super) fn text(&self) -> String {
+        let mut buffer = self.buffer();
+        buffer.read();
+        String::from_utf8_lossy(&buffer.kept).trim().to_owned()
     }
 }
 
-impl Tail {
+impl TailBuffer {
     /// Reads what is available, within a limit; returns false at the end of the pipe.
     fn read(&mut self) -> bool {
         let mut buffer = [0; 16 * 1024];
@@ -74,11 +74,11 @@ impl Tail {
         true
     }
 
-    fn keep(&mut self, said: &[u8]) {
-        let said = &said[said.len().saturating_sub(limits::LAST_SAID)..];
-        let over = (self.kept.len() + said.len()).saturating_sub(limits::LAST_SAID);
+    fn keep(&mut self, bytes: &[u8]) {
+        let bytes = &bytes[bytes.len().saturating_sub(limits::STDERR_TAIL)..];
+        let over = (self.kept.len() + bytes.len()).saturating_sub(limits::STDERR_TAIL);
         self.kept.drain(..over);
-        self.kept.extend_from_slice(said);
+        self.kept.extend_from_slice(bytes);
     }
 }
 
@@ -89,18 +89,18 @@ mod tests {
 
     #[test]
     fn a_flood_on_stderr_is_read_and_its_end_is_kept() {
-        let (said, pipe) = Said::listen().expect("a pipe");
+        let (tail, pipe) = StderrTail::start().expect("a pipe");
         let mut pipe = File::from(pipe);
         for number in 0..100_000 {
             writeln!(pipe, "line {number:08}").expect("the reader keeps up");
         }
-        let words = said.last_words();
+        let words = tail.text();
         assert!(words.ends_with("line 00099999"), "{words}");
-        assert!(words.len() <= limits::LAST_SAID && words.len() > limits::LAST_SAID - 20, "{}", words.len());
-        assert!(said.tail().kept.capacity() < 64 * 1024, "{}", said.tail().kept.capacity());
+        assert!(words.len() <= limits::STDERR_TAIL && words.len() > limits::STDERR_TAIL - 20, "{}", words.len());
+        assert!(tail.buffer().kept.capacity() < 64 * 1024, "{}", tail.buffer().kept.capacity());
         // The last text is available at once, also after the end.
         pipe.write_all(b"bye").expect("the pipe is open");
         drop(pipe);
-        assert!(said.last_words().ends_with("bye"));
+        assert!(tail.text().ends_with("bye"));
     }
 }

@@ -12,7 +12,7 @@ use serde_json::value::RawValue;
 
 use crate::state::server::Server;
 use leash_model::limits;
-use leash_protocol::envelope::{IdKey, Kind, Message, codes, error_body};
+use leash_protocol::envelope::{EnvelopeKind, IdKey, Message, codes, error_body};
 use leash_protocol::sse::{self, Splitter};
 
 /// The unanswered requests of one session.
@@ -43,10 +43,10 @@ impl Unanswered {
 
     /// Records the requests that a client sends. `initialize` is left out: the protocol says that it cannot be
     /// cancelled.
-    pub(super) fn asked(&self, body: &[u8]) {
+    pub(super) fn sent(&self, body: &[u8]) {
         let Ok(message) = Message::read(body) else { return };
         for envelope in message.envelopes() {
-            let is_call = envelope.kind == Kind::Request && envelope.method.as_deref() != Some("initialize");
+            let is_call = envelope.kind == EnvelopeKind::Request && envelope.method.as_deref() != Some("initialize");
             let (Some(key), Some(id)) = (envelope.key(), envelope.id.filter(|_| is_call)) else { continue };
             let bytes = self.bytes.get() + id.get().len();
             // Bounds the memory for a client whose requests are never answered. Requests beyond the limit cannot be
@@ -59,9 +59,9 @@ impl Unanswered {
     }
 
     /// Forgets the requests that this message of the server answers.
-    fn heard(&self, message: &[u8]) {
+    fn answered(&self, message: &[u8]) {
         let Ok(message) = Message::read(message) else { return };
-        for envelope in message.envelopes().iter().filter(|envelope| envelope.kind == Kind::Response) {
+        for envelope in message.envelopes().iter().filter(|envelope| envelope.kind == EnvelopeKind::Response) {
             if let Some(key) = envelope.key() {
                 self.forget(&key);
             }
@@ -76,7 +76,7 @@ impl Unanswered {
     }
 
     /// Forgets the requests of a message that did not reach the server.
-    pub(super) fn not_asked(&self, body: &[u8]) {
+    pub(super) fn not_sent(&self, body: &[u8]) {
         let Ok(message) = Message::read(body) else { return };
         message.envelopes().iter().filter_map(|envelope| envelope.key()).for_each(|key| self.forget(&key));
     }
@@ -115,20 +115,20 @@ impl Drop for Unanswered {
 }
 
 /// Looks for responses in a stream as it passes.
-pub(super) struct Ear(Splitter);
+pub(super) struct ResponseFinder(Splitter);
 
-impl Default for Ear {
-    fn default() -> Ear {
-        Ear(Splitter::new(limits::LINE))
+impl Default for ResponseFinder {
+    fn default() -> ResponseFinder {
+        ResponseFinder(Splitter::new(limits::LINE))
     }
 }
 
-impl Ear {
+impl ResponseFinder {
     pub(super) fn pass(&mut self, bytes: &[u8], unanswered: &Unanswered) {
         self.0.push(bytes);
         while let Some(event) = self.0.next_event() {
             if let Some(data) = event.ok().and_then(|event| event.data()) {
-                unanswered.heard(&data);
+                unanswered.answered(&data);
             }
         }
     }

@@ -16,10 +16,10 @@ use crate::stdio::talk;
 use leash_model::duration;
 use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use leash_protocol::sse::Splitter;
-use leash_upstream::client::Client;
+use leash_upstream::client::UpstreamClient;
 
 /// The timeout of every response but the one to `initialize`.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// The time to end the sessions that are left.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -99,7 +99,7 @@ struct RequestParts<'s> {
     session: Option<&'s str>,
     more: &'s [(HeaderName, HeaderValue)],
     body: Bytes,
-    patience: Duration,
+    time_limit: Duration,
 }
 
 impl RequestParts<'_> {
@@ -109,14 +109,14 @@ impl RequestParts<'_> {
             session: None,
             more: &[],
             body: body.to_string().into(),
-            patience: PATIENCE,
+            time_limit: TIME_LIMIT,
         }
     }
 }
 
 /// An HTTP client for one server.
-pub(super) struct Wire<'a> {
-    client: Client,
+pub(super) struct TestClient<'a> {
+    client: UpstreamClient,
     url: Uri,
     headers: HeaderMap,
     /// The timeout of `initialize`.
@@ -128,9 +128,9 @@ pub(super) struct Wire<'a> {
     agreed: RefCell<Option<HeaderValue>>,
 }
 
-impl<'a> Wire<'a> {
+impl<'a> TestClient<'a> {
     /// Creates a client that sends `bearer` with every request.
-    pub(super) fn new(url: Uri, bearer: Option<&str>, ready: Duration, stop: &'a StopSignals) -> Wire<'a> {
+    pub(super) fn new(url: Uri, bearer: Option<&str>, ready: Duration, stop: &'a StopSignals) -> TestClient<'a> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -138,7 +138,7 @@ impl<'a> Wire<'a> {
             headers.insert(AUTHORIZATION, value);
         }
         let (open, agreed) = (RefCell::default(), RefCell::default());
-        Wire { client: Client::new(), url, headers, ready, stop, open, agreed }
+        TestClient { client: UpstreamClient::new(), url, headers, ready, stop, open, agreed }
     }
 
     /// Opens a session with `initialize` and `notifications/initialized`, as a client must.
@@ -150,10 +150,10 @@ impl<'a> Wire<'a> {
         opened
     }
 
-    /// Sends `initialize`. [`Wire::any_open`] knows the session even if only the head of the response arrived.
+    /// Sends `initialize`. [`TestClient::any_open`] knows the session even if only the head of the response arrived.
     pub(super) async fn initialize(&self, more: &[(HeaderName, HeaderValue)]) -> Answer {
         let opened =
-            self.send(RequestParts { more, patience: self.ready, ..RequestParts::post(&talk::initialize()) }).await;
+            self.send(RequestParts { more, time_limit: self.ready, ..RequestParts::post(&talk::initialize()) }).await;
         if let Some(revision) = opened.revision() {
             self.agreed.replace(Some(revision));
         }
@@ -177,7 +177,7 @@ impl<'a> Wire<'a> {
     }
 
     /// Sends the first request with the origin of a foreign web page.
-    pub(super) async fn come_from_elsewhere(&self, is_modern: bool) -> Answer {
+    pub(super) async fn send_foreign_origin(&self, is_modern: bool) -> Answer {
         let foreign = (ORIGIN, FOREIGN);
         if is_modern {
             let [version, method] = modern("server/discover");
@@ -201,7 +201,7 @@ impl<'a> Wire<'a> {
     }
 
     /// Records a session that the visitor opened; this client must end it.
-    pub(super) fn has_open(&self, session: &str) {
+    pub(super) fn record_open(&self, session: &str) {
         self.open.borrow_mut().insert(session.to_owned());
     }
 
@@ -243,7 +243,7 @@ impl<'a> Wire<'a> {
     }
 
     async fn exchange(&self, ask: RequestParts<'_>) -> Answer {
-        let (opens, patience) = (ask.session.is_none(), ask.patience);
+        let (opens, time_limit) = (ask.session.is_none(), ask.time_limit);
         let request = self.request(ask);
         let answered = async {
             let answer = self.client.send(request).await.map_err(|error| error.to_string())?;
@@ -252,13 +252,13 @@ impl<'a> Wire<'a> {
             // Record the session before the body is read, because the time may run out: the server has opened it, and
             // only this client will end it.
             if let (true, 200..300, Some(opened)) = (opens, status, &session) {
-                self.has_open(opened);
+                self.record_open(opened);
             }
             Ok(Answer::Status { status, session, body: read(answer.into_body()).await })
         };
-        match tokio::time::timeout(patience, answered).await {
+        match tokio::time::timeout(time_limit, answered).await {
             Ok(answer) => answer.unwrap_or_else(Answer::Failed),
-            Err(_) => Answer::Failed(format!("no answer within {}", duration::exact(patience))),
+            Err(_) => Answer::Failed(format!("no answer within {}", duration::exact(time_limit))),
         }
     }
 

@@ -13,7 +13,7 @@ use leash_tree::platform::proc::{self, Proc, read_small};
 
 /// The resources that are released when a tree ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Belongings {
+pub struct TreeResources {
     /// Memory in bytes: proportional (PSS) if that is readable, else the private pages.
     pub memory: u64,
     /// Swap in bytes, proportional.
@@ -25,18 +25,18 @@ pub struct Belongings {
 }
 
 /// Memory and swap of a tree. Values of processes of another user may be missing.
-pub fn memory(proc: &Proc, tree: &[Identity]) -> Belongings {
-    let mut belongings = Belongings::default();
+pub fn memory(proc: &Proc, tree: &[Identity]) -> TreeResources {
+    let mut resources = TreeResources::default();
     for member in tree {
-        belongings.memory += proc.proportional_bytes(member.pid);
-        belongings.swap += swap(member.pid);
+        resources.memory += proc.proportional_bytes(member.pid);
+        resources.swap += swap(member.pid);
     }
-    belongings
+    resources
 }
 
 /// All resources of a tree.
-pub fn of(proc: &Proc, tree: &[Identity]) -> Belongings {
-    let mut belongings = memory(proc, tree);
+pub fn of(proc: &Proc, tree: &[Identity]) -> TreeResources {
+    let mut resources = memory(proc, tree);
     let listeners = listeners();
     for member in tree {
         // A member that can't be read is skipped, and so is one that has ended.
@@ -44,12 +44,12 @@ pub fn of(proc: &Proc, tree: &[Identity]) -> Belongings {
         let dir = proc::directory(member.pid, state);
         let Ok(fds) = Descriptors::open(&dir) else { continue };
         let _ = fds.each(|number, link| match link {
-            Some(Link::Socket(inode)) => belongings.ports.extend(listeners.get(&inode)),
+            Some(Link::Socket(inode)) => resources.ports.extend(listeners.get(&inode)),
             Some(Link::Pipe(_)) => {}
-            None => belongings.locks.extend(locked(&dir, &fds, number)),
+            None => resources.locks.extend(locked(&dir, &fds, number)),
         });
     }
-    belongings
+    resources
 }
 
 fn swap(pid: i32) -> u64 {

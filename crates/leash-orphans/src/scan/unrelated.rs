@@ -16,10 +16,10 @@ use crate::facts::{Facts, Process};
 use crate::knowledge::Knowledge;
 
 /// The number of scans after which every process is read again.
-pub(super) const LOOKS: u32 = 10;
+pub(super) const SCANS: u32 = 10;
 
 /// Younger processes may still call `exec`.
-const GROWN: Duration = Duration::from_secs(10);
+const EXEC_AGE: Duration = Duration::from_secs(10);
 
 /// The /proc entry of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(super) struct ProcEntry {
 
 /// One unrelated process, with the facts that show whether it is near a server or a host.
 #[derive(Clone, Copy, Debug)]
-struct Stranger {
+struct UnrelatedProcess {
     node: ProcEntry,
     start: u64,
     pid: i32,
@@ -41,34 +41,34 @@ struct Stranger {
 
 /// The unrelated processes of earlier scans.
 #[derive(Debug)]
-pub struct Strangers {
+pub struct UnrelatedProcesses {
     /// Unrelated processes, by PID.
-    known: Vec<Stranger>,
+    known: Vec<UnrelatedProcess>,
     /// Kernel threads, by PID.
     kernel: Vec<(i32, ProcEntry)>,
     /// The number of scans since every process was read.
-    looks: u32,
+    scans: u32,
     /// A hash of the commands that were declared when these processes were found to be unrelated.
     declared: u64,
-    /// See [`GROWN`].
-    pub(super) grown: Duration,
+    /// See [`EXEC_AGE`].
+    pub(super) exec_age: Duration,
 }
 
-impl Default for Strangers {
-    fn default() -> Strangers {
-        Strangers { known: Vec::new(), kernel: Vec::new(), looks: 0, declared: 0, grown: GROWN }
+impl Default for UnrelatedProcesses {
+    fn default() -> UnrelatedProcesses {
+        UnrelatedProcesses { known: Vec::new(), kernel: Vec::new(), scans: 0, declared: 0, exec_age: EXEC_AGE }
     }
 }
 
-impl Strangers {
+impl UnrelatedProcesses {
     /// Begins a scan.
     pub(super) fn begin(&mut self, knowledge: &Knowledge) {
         let mut hasher = DefaultHasher::new();
         knowledge.declared.iter().for_each(|declared| declared.command.hash(&mut hasher));
         let declared = hasher.finish();
-        self.looks += 1;
-        if self.looks >= LOOKS || declared != self.declared {
-            *self = Strangers { declared, grown: self.grown, ..Strangers::default() };
+        self.scans += 1;
+        if self.scans >= SCANS || declared != self.declared {
+            *self = UnrelatedProcesses { declared, exec_age: self.exec_age, ..UnrelatedProcesses::default() };
         }
     }
 
@@ -79,27 +79,27 @@ impl Strangers {
 
     /// The remembered process, if the /proc entry is still the same.
     pub(super) fn find(&self, pid: i32, node: &ProcEntry) -> Option<Process> {
-        let at = self.known.binary_search_by_key(&pid, |stranger| stranger.pid).ok()?;
-        Some(&self.known[at]).filter(|stranger| stranger.node == *node).map(Stranger::process)
+        let at = self.known.binary_search_by_key(&pid, |process| process.pid).ok()?;
+        Some(&self.known[at]).filter(|process| process.node == *node).map(UnrelatedProcess::process)
     }
 
-    /// Ends a scan: `nobody` are the unrelated processes. Both lists are in the order of their PIDs.
+    /// Ends a scan: `unrelated` are the unrelated processes. Both lists are in the order of their PIDs.
     pub(super) fn end<'a>(
         &mut self,
         facts: &Facts,
-        nobody: impl Iterator<Item = (&'a Process, ProcEntry)>,
+        unrelated: impl Iterator<Item = (&'a Process, ProcEntry)>,
         kernel: Vec<(i32, ProcEntry)>,
     ) {
-        let grown = nobody.filter(|(process, _)| process.age(facts) >= self.grown);
-        self.known = grown.map(|(process, node)| Stranger::of(process, node)).collect();
+        let exec_age = unrelated.filter(|(process, _)| process.age(facts) >= self.exec_age);
+        self.known = exec_age.map(|(process, node)| UnrelatedProcess::of(process, node)).collect();
         self.known.shrink_to_fit();
         self.kernel = kernel;
     }
 }
 
-impl Stranger {
-    fn of(process: &Process, node: ProcEntry) -> Stranger {
-        Stranger {
+impl UnrelatedProcess {
+    fn of(process: &Process, node: ProcEntry) -> UnrelatedProcess {
+        UnrelatedProcess {
             node,
             start: process.id.start,
             pid: process.id.pid,
@@ -110,7 +110,7 @@ impl Stranger {
     }
 
     fn process(&self) -> Process {
-        let mut process = Process::nobody(self.pid, self.start);
+        let mut process = Process::new(self.pid, self.start);
         process.ppid = self.ppid;
         process.session = self.session;
         process.uid = self.uid;

@@ -14,43 +14,43 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::gateway::Gateway;
-use super::session::Session;
+use super::session::ClientSession;
 use crate::config::Settings;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_tree::platform::linux::{self, AsyncPidfd};
-use leash_upstream::keeper::{HeldSession, Keeper, KeeperMessage, Orders, handover};
+use leash_upstream::keeper::{HeldSession, KeeperMessage, KeeperOrders, KeeperProcess, handover};
 
 /// The keeper of a gateway, and the sessions that it must know.
 #[derive(Default)]
-pub(crate) struct Keeping {
+pub(crate) struct KeeperLink {
     /// True if the gateway is a process of its own, which may have a keeper.
     enabled: Cell<bool>,
     /// The socket at which the next gateway asks this gateway's keeper for the sessions.
-    door: OnceCell<OwnedFd>,
-    keeper: RefCell<Option<Keeper>>,
-    sessions: RefCell<HashMap<Rc<str>, Kept>>,
+    handover_socket: OnceCell<OwnedFd>,
+    keeper: RefCell<Option<KeeperProcess>>,
+    sessions: RefCell<HashMap<Rc<str>, KeptSession>>,
     /// The sessions whose latest state the keeper does not know.
-    news: RefCell<HashSet<Rc<str>>>,
-    /// Wakes `tend`: there is a new keeper, or the keeper's socket is full.
+    unsent: RefCell<HashSet<Rc<str>>>,
+    /// Wakes `watch_keeper`: there is a new keeper, or the keeper's socket is full.
     wake: Notify,
     /// No keeper could be started, and the user was warned.
     failing: Cell<bool>,
 }
 
-struct Kept {
-    what: What,
+struct KeptSession {
+    state: KeptState,
     /// The keeper knows the session.
     told: bool,
 }
 
-enum What {
-    Session(Weak<Session>),
+enum KeptState {
+    Session(Weak<ClientSession>),
     /// A session without a client that is being ended.
     Refused(Box<HeldSession>),
 }
 
-impl Keeping {
+impl KeeperLink {
     /// Allows a keeper from now on. If the address has a fixed port, the keeper of a killed gateway waits for the next
     /// gateway.
     pub(crate) fn enable(&self, gateway: &Gateway) {
@@ -58,9 +58,9 @@ impl Keeping {
         if !takes_over(&gateway.settings()) {
             return;
         }
-        let path = gateway.book.door();
-        match handover::door(&path) {
-            Ok(door) => drop(self.door.set(door)),
+        let path = gateway.book.handover_socket();
+        match handover::listen(&path) {
+            Ok(socket) => drop(self.handover_socket.set(socket)),
             Err(error) => gateway.warn(format!(
                 "cannot create {}: {error}; if leash is killed, the next one cannot take its upstream sessions over",
                 path.display()
@@ -73,17 +73,17 @@ impl Keeping {
         if !self.enabled.get() || self.keeper.borrow().is_some() {
             return;
         }
-        let orders = Orders {
+        let orders = KeeperOrders {
             runtime_dir: gateway.places.runtime_dir.clone(),
             book: gateway.book.run().to_owned(),
             receipts: gateway.places.receipts.clone(),
-            terms: None,
+            connection_facts: None,
             owners: Vec::new(),
-            cover: Some(gateway.book.whose().clone()),
-            takeover_ms: self.door.get().map(|_| as_ms(gateway.settings().takeover)),
+            cover: Some(gateway.book.cover().clone()),
+            takeover_ms: self.handover_socket.get().map(|_| as_ms(gateway.settings().takeover)),
         };
-        let door = self.door.get().map(|door| door.as_fd());
-        match Keeper::start(&gateway.places.program, &orders, gateway.book.lock(), &[], door) {
+        let handover_socket = self.handover_socket.get().map(|socket| socket.as_fd());
+        match KeeperProcess::start(&gateway.places.program, &orders, gateway.book.lock(), &[], handover_socket) {
             Ok(keeper) => {
                 self.failing.set(false);
                 *self.keeper.borrow_mut() = Some(keeper);
@@ -98,27 +98,27 @@ impl Keeping {
     }
 
     /// Tells the keeper of a session that exists upstream.
-    pub(crate) fn hold(&self, session: &Rc<Session>) {
-        self.enter(Rc::clone(&session.id), What::Session(Rc::downgrade(session)));
+    pub(crate) fn hold(&self, session: &Rc<ClientSession>) {
+        self.enter(Rc::clone(&session.id), KeptState::Session(Rc::downgrade(session)));
     }
 
     /// Tells the keeper of an upstream session without a client.
     pub(crate) fn hold_refused(&self, key: &str, held: HeldSession) {
-        self.enter(key.into(), What::Refused(Box::new(held)));
+        self.enter(key.into(), KeptState::Refused(Box::new(held)));
     }
 
-    fn enter(&self, key: Rc<str>, what: What) {
+    fn enter(&self, key: Rc<str>, state: KeptState) {
         if self.enabled.get() {
-            self.sessions.borrow_mut().insert(Rc::clone(&key), Kept { what, told: false });
-            self.news.borrow_mut().insert(key);
+            self.sessions.borrow_mut().insert(Rc::clone(&key), KeptSession { state, told: false });
+            self.unsent.borrow_mut().insert(key);
             self.flush();
         }
     }
 
     /// Tells the keeper that a session has changed.
-    pub(crate) fn changed(&self, session: &Session) {
+    pub(crate) fn changed(&self, session: &ClientSession) {
         if self.sessions.borrow().contains_key(&session.id) {
-            self.news.borrow_mut().insert(Rc::clone(&session.id));
+            self.unsent.borrow_mut().insert(Rc::clone(&session.id));
             self.flush();
         }
     }
@@ -127,10 +127,10 @@ impl Keeping {
     pub(crate) fn over(&self, key: &str) {
         let Some((key, kept)) = self.sessions.borrow_mut().remove_entry(key) else { return };
         if kept.told {
-            self.news.borrow_mut().insert(key);
+            self.unsent.borrow_mut().insert(key);
             self.flush();
         } else {
-            self.news.borrow_mut().remove(&key);
+            self.unsent.borrow_mut().remove(&key);
         }
     }
 
@@ -157,21 +157,21 @@ impl Keeping {
 
     /// The number of sessions whose latest state the keeper does not know.
     pub(crate) fn backlog(&self) -> usize {
-        self.news.borrow().len()
+        self.unsent.borrow().len()
     }
 
     /// Sends the changes to the keeper, as far as its socket has room.
     fn flush(&self) {
         let keeper = self.keeper.borrow();
         let Some(keeper) = &*keeper else { return };
-        let (mut news, mut sessions) = (self.news.borrow_mut(), self.sessions.borrow_mut());
+        let (mut unsent, mut sessions) = (self.unsent.borrow_mut(), self.sessions.borrow_mut());
         let mut error = None;
-        news.retain(|key| {
+        unsent.retain(|key| {
             if error.is_some() {
                 return true;
             }
             let kept = sessions.get_mut(key);
-            let tell = |stays| message(key, kept.as_deref(), stays).and_then(|message| keeper.tell(&message));
+            let tell = |resumable| message(key, kept.as_deref(), resumable).and_then(|message| keeper.tell(&message));
             // Without the client's long `initialize`, the keeper can at least end the session.
             let told = tell(true).or_else(|error| if is_too_long(&error) { tell(false) } else { Err(error) });
             match told {
@@ -189,7 +189,7 @@ impl Keeping {
                 }
             }
         });
-        // Any other error means that the keeper is dead, which `tend` notices.
+        // Any other error means that the keeper is dead, which `watch_keeper` notices.
         if error == Some(io::ErrorKind::WouldBlock) {
             self.wake.notify_one();
         }
@@ -203,12 +203,12 @@ impl Keeping {
         *self.keeper.borrow_mut() = None;
         let mut sessions = self.sessions.borrow_mut();
         sessions.values_mut().for_each(|kept| kept.told = false);
-        *self.news.borrow_mut() = sessions.keys().cloned().collect();
+        *self.unsent.borrow_mut() = sessions.keys().cloned().collect();
     }
 
-    /// Returns the descriptors on which `tend` waits, if there is a keeper.
+    /// Returns the descriptors on which `watch_keeper` waits, if there is a keeper.
     fn watched(&self) -> Option<io::Result<(std::os::fd::OwnedFd, std::os::fd::OwnedFd)>> {
-        self.keeper.borrow().as_ref().map(Keeper::watched_by_task)
+        self.keeper.borrow().as_ref().map(KeeperProcess::watched_by_task)
     }
 }
 
@@ -226,26 +226,28 @@ fn is_too_long(error: &io::Error) -> bool {
 }
 
 /// Builds the message with the latest state of a session.
-fn message(key: &str, kept: Option<&Kept>, stays: bool) -> io::Result<KeeperMessage> {
-    let mut held = match kept.map(|kept| &kept.what) {
-        Some(What::Session(session)) => session.upgrade().and_then(|session| session.holding()?.held_session(&session)),
-        Some(What::Refused(held)) => Some((**held).clone()),
+fn message(key: &str, kept: Option<&KeptSession>, resumable: bool) -> io::Result<KeeperMessage> {
+    let mut held = match kept.map(|kept| &kept.state) {
+        Some(KeptState::Session(session)) => {
+            session.upgrade().and_then(|session| session.holding()?.held_session(&session))
+        }
+        Some(KeptState::Refused(held)) => Some((**held).clone()),
         None => None,
     };
-    if !stays {
-        held = held.map(|held| held.staying(None));
+    if !resumable {
+        held = held.map(|held| held.resumable(None));
     }
     held.map_or_else(|| Ok(KeeperMessage::Ended(key.into(), None)), |held| KeeperMessage::hold(key, &held))
 }
 
 /// Watches the keeper: sends the changes when its socket has room again, and starts another keeper when it is dead.
-pub(crate) async fn tend(gateway: Rc<Gateway>) {
-    let keeping = &gateway.keeping;
+pub(crate) async fn watch_keeper(gateway: Rc<Gateway>) {
+    let keeper_link = &gateway.keeper_link;
     loop {
         let began = Moment::on_runtime();
-        let watched = match keeping.watched() {
+        let watched = match keeper_link.watched() {
             None => {
-                keeping.wake.notified().await;
+                keeper_link.wake.notified().await;
                 continue;
             }
             Some(watched) => {
@@ -259,11 +261,11 @@ pub(crate) async fn tend(gateway: Rc<Gateway>) {
         };
         let relay = async {
             loop {
-                keeping.wake.notified().await;
+                keeper_link.wake.notified().await;
                 // The kernel wakes this task when the socket has room, and also when the keeper is dead.
                 let Ok(mut ready) = control.writable().await else { return std::future::pending().await };
                 ready.clear_ready();
-                keeping.flush();
+                keeper_link.flush();
             }
         };
         tokio::select! {
@@ -272,8 +274,8 @@ pub(crate) async fn tend(gateway: Rc<Gateway>) {
         }
         // The cause of the keeper's death may kill the next one at once, so there is a pause.
         let pause = limits::KEEPER_PAUSE.saturating_sub(Moment::on_runtime().since(began));
-        keeping.lost();
+        keeper_link.lost();
         tokio::time::sleep_until(tokio::time::Instant::now() + pause).await;
-        keeping.prepare(&gateway);
+        keeper_link.prepare(&gateway);
     }
 }

@@ -9,14 +9,14 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::captive::{Captive, Remaining};
-use super::control::{Order, Word};
+use super::contained_tree::{ContainedTree, Remaining};
+use super::control::{KeeperReport, Order};
 use super::kill;
 use super::machine::{Effect, Event, State};
 use crate::ledger::receipts;
-use crate::ledger::store::Entry;
-use crate::owner::{self, Watch};
-use crate::platform::channel::{self, Heard};
+use crate::ledger::store::LockedRun;
+use crate::owner::{self, OwnerWatch};
+use crate::platform::channel::{self, ChannelRead};
 use crate::platform::poll::PollSet;
 use crate::platform::{linux, spawn};
 use leash_model::clock::{Moment, timeout_until};
@@ -37,7 +37,7 @@ pub const FORCE_VALUE: i32 = 53275;
 
 /// The connection to the supervisor.
 #[derive(Debug)]
-pub(crate) struct Peer {
+pub(crate) struct SupervisorLink {
     pub(crate) control: OwnedFd,
     pub(crate) pidfd: OwnedFd,
 }
@@ -47,14 +47,14 @@ type Over = Vec<LeftOver>;
 
 /// A tree, and everything that decides when it ends.
 #[derive(Debug)]
-pub(crate) struct Warden {
-    pub(crate) captive: Captive,
+pub(crate) struct TreeDriver {
+    pub(crate) tree: ContainedTree,
     pub(crate) record: Record,
-    entry: Entry,
-    watches: Vec<Watch>,
+    locked_run: LockedRun,
+    watches: Vec<OwnerWatch>,
     signals: OwnedFd,
     /// The supervisor, as long as it lives. `None` in a supervisor that took over.
-    peer: Option<Peer>,
+    supervisor: Option<SupervisorLink>,
     expires: Option<Moment>,
     ended_by: EndedBy,
     grace: Duration,
@@ -63,24 +63,24 @@ pub(crate) struct Warden {
     /// The time at which the end began.
     ending_since: Option<Moment>,
     /// Stdin after its other end was closed. The server can still read the bytes in it.
-    ended_input: Option<Watch>,
+    ended_input: Option<OwnerWatch>,
     /// An owner other than the writer of stdin is gone, so no client waits for a response.
     other_owner_lost: bool,
     /// The machine has been told that the leader exited.
     leader_told: bool,
-    most: Most,
+    peaks: TreePeaks,
     /// The reason why an empty tree would prove nothing.
     unproved: Option<String>,
     /// Warnings for the caller, used if there is no peer.
     warnings: Vec<String>,
 }
 
-/// The parts of a warden that both the keeper and a supervisor bring.
-pub(crate) struct Guarded {
-    pub(crate) captive: Captive,
+/// The parts of a driver that both the keeper and a supervisor bring.
+pub(crate) struct TreeDriverParts {
+    pub(crate) tree: ContainedTree,
     pub(crate) record: Record,
-    pub(crate) entry: Entry,
-    pub(crate) watches: Vec<Watch>,
+    pub(crate) locked_run: LockedRun,
+    pub(crate) watches: Vec<OwnerWatch>,
     pub(crate) signals: OwnedFd,
     pub(crate) grace: Duration,
 }
@@ -106,14 +106,14 @@ impl Snapshots {
 
 /// The most members and memory ever seen in the tree, for the receipt.
 #[derive(Clone, Copy, Debug, Default)]
-struct Most {
+struct TreePeaks {
     members: usize,
     memory_bytes: u64,
 }
 
 /// The descriptors that the loop waits for. An order carries a better reason than a lost owner, so orders come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Source {
+enum DriverSource {
     Signals,
     Control,
     PeerGone,
@@ -123,26 +123,26 @@ enum Source {
     Tree,
 }
 
-impl Warden {
-    /// The warden of a keeper, whose supervisor is `peer`.
-    pub(crate) fn of_keeper(guarded: Guarded, peer: Peer, expires: Option<Moment>) -> Warden {
-        Warden { peer: Some(peer), expires, ..Warden::new(guarded, EndedBy::Keeper) }
+impl TreeDriver {
+    /// The driver in a keeper; `supervisor` is the link to its supervisor.
+    pub(crate) fn of_keeper(parts: TreeDriverParts, supervisor: SupervisorLink, expires: Option<Moment>) -> TreeDriver {
+        TreeDriver { supervisor: Some(supervisor), expires, ..TreeDriver::new(parts, EndedBy::Keeper) }
     }
 
-    /// The warden of a supervisor whose keeper is gone. `unproved` says why an empty tree would prove nothing.
-    pub(crate) fn of_supervisor(guarded: Guarded, unproved: Option<String>) -> Warden {
-        Warden { unproved, ..Warden::new(guarded, EndedBy::Supervisor) }
+    /// The driver in a supervisor whose keeper is gone. `unproved` says why an empty tree would prove nothing.
+    pub(crate) fn of_supervisor(parts: TreeDriverParts, unproved: Option<String>) -> TreeDriver {
+        TreeDriver { unproved, ..TreeDriver::new(parts, EndedBy::Supervisor) }
     }
 
-    fn new(guarded: Guarded, ended_by: EndedBy) -> Warden {
-        let Guarded { captive, record, entry, watches, signals, grace } = guarded;
-        Warden {
-            captive,
+    fn new(parts: TreeDriverParts, ended_by: EndedBy) -> TreeDriver {
+        let TreeDriverParts { tree, record, locked_run, watches, signals, grace } = parts;
+        TreeDriver {
+            tree,
             record,
-            entry,
+            locked_run,
             watches,
             signals,
-            peer: None,
+            supervisor: None,
             expires: None,
             ended_by,
             grace,
@@ -152,7 +152,7 @@ impl Warden {
             ended_input: None,
             other_owner_lost: false,
             leader_told: false,
-            most: Most::default(),
+            peaks: TreePeaks::default(),
             unproved: None,
             warnings: Vec::new(),
         }
@@ -179,22 +179,22 @@ impl Warden {
             Some(mut ready) => {
                 ready.sort_by_key(|(source, _)| *source);
                 for (source, answer) in ready {
-                    self.hear(source, answer)?;
+                    self.handle(source, answer)?;
                 }
             }
-            None => self.hear_blind()?,
+            None => self.handle_blind()?,
         }
         self.tick()
     }
 
     /// Reaps, and tells the machine what changed.
     fn look_at_tree(&mut self) -> ControlFlow<Over> {
-        match self.captive.reap() {
+        match self.tree.reap() {
             Remaining::Nothing | Remaining::Spared => {
                 self.find_reason()?;
                 self.apply(Event::Gone)
             }
-            Remaining::Members if self.captive.exit.is_some() && !self.leader_told => {
+            Remaining::Members if self.tree.exit.is_some() && !self.leader_told => {
                 self.leader_told = true;
                 self.find_reason()?;
                 // Stop watching the host's pipe: no process reads it any more, so the host may see it break.
@@ -216,18 +216,18 @@ impl Warden {
     }
 
     /// Waits for any event, until the next deadline. `None` when the kernel lets us poll no descriptor.
-    fn wait(&self) -> Option<Vec<(Source, PollFlags)>> {
+    fn wait(&self) -> Option<Vec<(DriverSource, PollFlags)>> {
         let mut set = PollSet::default();
-        set.add(Source::Signals, self.signals.as_fd(), PollFlags::IN);
-        if let Some(peer) = &self.peer {
-            set.add(Source::PeerGone, peer.pidfd.as_fd(), PollFlags::IN);
-            set.add(Source::Control, peer.control.as_fd(), PollFlags::IN);
+        set.add(DriverSource::Signals, self.signals.as_fd(), PollFlags::IN);
+        if let Some(supervisor) = &self.supervisor {
+            set.add(DriverSource::PeerGone, supervisor.pidfd.as_fd(), PollFlags::IN);
+            set.add(DriverSource::Control, supervisor.control.as_fd(), PollFlags::IN);
         }
         for (number, watch) in self.watches.iter().enumerate() {
-            set.add(Source::Owner(std::cmp::Reverse(number)), watch.as_fd(), watch.events());
+            set.add(DriverSource::Owner(std::cmp::Reverse(number)), watch.as_fd(), watch.events());
         }
-        for (fd, by_priority) in self.captive.wakers() {
-            set.add(Source::Tree, fd, if by_priority { PollFlags::PRI } else { PollFlags::IN });
+        for (fd, by_priority) in self.tree.wakers() {
+            set.add(DriverSource::Tree, fd, if by_priority { PollFlags::PRI } else { PollFlags::IN });
         }
         let deadline = [Some(self.snapshots.due), self.expires, self.state.deadline()].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| timeout_until(deadline, Moment::now()));
@@ -236,26 +236,26 @@ impl Warden {
     }
 
     /// We can no longer watch the owners, so we treat them as lost. We still read what we can read without a wait.
-    fn hear_blind(&mut self) -> ControlFlow<Over> {
-        self.hear_signals()?;
-        self.hear_peer()?;
+    fn handle_blind(&mut self) -> ControlFlow<Over> {
+        self.handle_signals()?;
+        self.handle_messages()?;
         if self.state.ending() { ControlFlow::Continue(()) } else { self.apply_end(Reason::Starved) }
     }
 
-    fn hear(&mut self, source: Source, answer: PollFlags) -> ControlFlow<Over> {
+    fn handle(&mut self, source: DriverSource, answer: PollFlags) -> ControlFlow<Over> {
         match source {
-            Source::Tree => ControlFlow::Continue(()),
-            Source::Signals => self.hear_signals(),
-            Source::Control => self.hear_peer(),
-            Source::PeerGone => {
-                self.peer = None;
+            DriverSource::Tree => ControlFlow::Continue(()),
+            DriverSource::Signals => self.handle_signals(),
+            DriverSource::Control => self.handle_messages(),
+            DriverSource::PeerGone => {
+                self.supervisor = None;
                 if self.state.ending() || self.record.patient {
                     self.apply(Event::Hurry(Reason::SupervisorKilled))
                 } else {
                     self.apply_end(Reason::SupervisorKilled)
                 }
             }
-            Source::Owner(std::cmp::Reverse(number)) => {
+            DriverSource::Owner(std::cmp::Reverse(number)) => {
                 let Some(reason) = self.watches[number].judge(answer) else { return ControlFlow::Continue(()) };
                 // A tree that is only observed has a long grace, for the observer. The observer is gone.
                 let unseen = self.record.patient && self.watches[number].owner != Owner::Stdin;
@@ -272,7 +272,7 @@ impl Warden {
         }
     }
 
-    fn hear_signals(&mut self) -> ControlFlow<Over> {
+    fn handle_signals(&mut self) -> ControlFlow<Over> {
         while let Some(received) = linux::receive(self.signals.as_fd()) {
             let asked = received.queued.filter(|_| received.signal == END_SIGNAL);
             // The keeper ignores all other signals. After a supervisor took over, people send their signals to it.
@@ -288,9 +288,9 @@ impl Warden {
         ControlFlow::Continue(())
     }
 
-    fn hear_peer(&mut self) -> ControlFlow<Over> {
-        while let Some(peer) = &self.peer
-            && let Heard::Message(order) = channel::receive(peer.control.as_fd())
+    fn handle_messages(&mut self) -> ControlFlow<Over> {
+        while let Some(supervisor) = &self.supervisor
+            && let ChannelRead::Message(order) = channel::receive(supervisor.control.as_fd())
         {
             match order {
                 Order::End(why) => self.apply_end(why)?,
@@ -340,7 +340,7 @@ impl Warden {
             && unread
             && patient
             && !self.other_owner_lost
-            && self.captive.exit.is_none()
+            && self.tree.exit.is_none()
         {
             *until = now + self.grace;
         }
@@ -367,15 +367,15 @@ impl Warden {
         match effect {
             Some(Effect::Kill) => {
                 self.announce(Rung::Kill);
-                self.captive.note_entered();
+                self.tree.note_entered();
                 self.tell_entered();
-                return match kill::kill_until_gone(&mut self.captive, self.signals.as_fd()) {
+                return match kill::kill_until_gone(&mut self.tree, self.signals.as_fd()) {
                     Ok(()) => self.apply(Event::Gone),
                     Err(left) => ControlFlow::Break(left),
                 };
             }
             Some(Effect::Term) => {
-                self.captive.term();
+                self.tree.term();
                 self.announce(Rung::Term);
             }
             None if begins && !matches!(self.state, State::Over { .. }) => self.announce(Rung::Eof),
@@ -388,7 +388,7 @@ impl Warden {
     /// descriptor is free.
     fn make_room(&self) {
         if self.ended_by == EndedBy::Keeper && self.ending_since.is_none() {
-            spawn::make_room();
+            spawn::close_stdin_and_stdout();
         }
     }
 
@@ -397,21 +397,21 @@ impl Warden {
         let (State::Closing { why, .. } | State::Terminating { why, .. } | State::Killing { why }) = &self.state else {
             return;
         };
-        self.tell(&Word::Ending { why: why.clone(), rung, members: self.record.members.len() });
+        self.tell(&KeeperReport::Ending { why: why.clone(), rung, members: self.record.members.len() });
     }
 
-    pub(crate) fn tell(&self, word: &Word) {
-        if let Some(peer) = &self.peer {
-            channel::send(peer.control.as_fd(), word);
+    pub(crate) fn tell(&self, report: &KeeperReport) {
+        if let Some(supervisor) = &self.supervisor {
+            channel::send(supervisor.control.as_fd(), report);
         }
     }
 
     /// Writes the members of the tree to the ledger, if they have changed.
     fn snapshot(&mut self) {
-        let count = self.captive.census();
+        let count = self.tree.count_members();
         let mut members = count.members;
-        self.most.members = self.most.members.max(members.len());
-        self.most.memory_bytes = self.most.memory_bytes.max(count.memory_bytes);
+        self.peaks.members = self.peaks.members.max(members.len());
+        self.peaks.memory_bytes = self.peaks.memory_bytes.max(count.memory_bytes);
         if !count.complete {
             // Members that were not seen this time may still be there.
             let known = std::mem::take(&mut self.record.members);
@@ -421,23 +421,23 @@ impl Warden {
         }
         members.truncate(limits::RECORDED_MEMBERS);
         self.tell_entered();
-        let unchanged = same(&members, &self.record.members) && self.captive.entered.iter().eq(&self.record.entered);
-        if self.captive.proc.is_none() || (unchanged && self.record.phase != Phase::Ending) {
+        let unchanged = same(&members, &self.record.members) && self.tree.entered.iter().eq(&self.record.entered);
+        if self.tree.proc.is_none() || (unchanged && self.record.phase != Phase::Ending) {
             return;
         }
         self.record.members = members;
         self.record.memory_bytes = count.memory_bytes;
-        self.record.entered = self.captive.entered.iter().copied().collect();
+        self.record.entered = self.tree.entered.iter().copied().collect();
         // A full disk must not stop the keeper. The ledger keeps the members written last.
-        if let Err(error) = self.entry.write(&self.record) {
+        if let Err(error) = self.locked_run.write(&self.record) {
             self.warn(format!("the ledger is not up to date: {error}"));
         }
     }
 
     /// Tells the supervisor of PID namespaces that members were seen to enter since the record was written.
     fn tell_entered(&self) {
-        if !self.captive.entered.iter().eq(&self.record.entered) {
-            self.tell(&Word::Entered(self.captive.entered.iter().copied().collect()));
+        if !self.tree.entered.iter().eq(&self.record.entered) {
+            self.tell(&KeeperReport::Entered(self.tree.entered.iter().copied().collect()));
         }
     }
 
@@ -445,14 +445,14 @@ impl Warden {
         if self.warnings.contains(&text) {
             return;
         }
-        self.tell(&Word::Warning(text.clone()));
+        self.tell(&KeeperReport::Warning(text.clone()));
         self.warnings.push(text);
     }
 
     /// Writes the receipt and removes the record.
     fn finish(mut self, mut left: Vec<LeftOver>) -> (Receipt, Vec<String>) {
         self.make_room();
-        let unproved = self.captive.unproved();
+        let unproved = self.tree.unproved();
         left.extend(
             unproved
                 .into_iter()
@@ -471,17 +471,17 @@ impl Warden {
             }
             State::Running => (Reason::ServerExited, How::Exited),
         };
-        kill::release_spared(&self.captive);
-        if let Some(leaf) = &self.captive.leaf {
+        kill::release_spared(&self.tree);
+        if let Some(leaf) = &self.tree.leaf {
             leaf.remove();
         }
         let tree = TreeEnd {
             fate: if left.is_empty() { Fate::Gone } else { Fate::Left },
-            exit: self.captive.exit,
+            exit: self.tree.exit,
             left,
-            spared: self.captive.spared_now(),
-            members: self.most.members.max(self.record.members.len()),
-            memory_bytes: self.most.memory_bytes.max(self.record.memory_bytes),
+            spared: self.tree.spared_now(),
+            members: self.peaks.members.max(self.record.members.len()),
+            memory_bytes: self.peaks.memory_bytes.max(self.record.memory_bytes),
             ..self.record.tree_end(how)
         };
         let took = self.ending_since.map(|since| Moment::now().since(since)).unwrap_or_default();
@@ -490,16 +490,16 @@ impl Warden {
         // Write the receipt into the record first: if we are killed on the way, a sweep finds it there and writes no
         // second one.
         self.record.over = Some(receipt.clone());
-        let _ = self.entry.write(&self.record);
+        let _ = self.locked_run.write(&self.record);
         if let Err(error) = receipts::append(&self.record.receipts, &receipt) {
             self.warn(format!("cannot write the receipt to {}: {error}", self.record.receipts.display()));
         }
-        self.tell(&Word::Over(Box::new(receipt.clone())));
-        if let Some(peer) = &self.peer {
+        self.tell(&KeeperReport::Over(Box::new(receipt.clone())));
+        if let Some(supervisor) = &self.supervisor {
             // A stopped supervisor would stay behind with nothing left to do.
-            let _ = rustix::process::pidfd_send_signal(&peer.pidfd, rustix::process::Signal::CONT);
+            let _ = rustix::process::pidfd_send_signal(&supervisor.pidfd, rustix::process::Signal::CONT);
         }
-        self.entry.remove();
+        self.locked_run.remove();
         (receipt, self.warnings)
     }
 }

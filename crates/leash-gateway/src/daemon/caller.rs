@@ -10,19 +10,19 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
-use super::super::admission::Door;
+use super::super::admission::ListenerRules;
 use super::super::control::{self, Problem};
 use super::super::listen;
 use super::super::metrics::add;
 use super::super::respond::Answer;
-use super::doors::Bells;
+use super::listeners::ConnectionSignals;
 use crate::config::Secret;
 use crate::control::Jobs;
 use leash_model::limits;
 
 /// The proof that a caller must give.
 #[derive(Clone, Debug)]
-pub(super) enum Gate {
+pub(super) enum CallerProof {
     /// No further proof: the kernel has named the user of the process.
     Local,
     /// The token. Requests of web pages are refused.
@@ -34,31 +34,31 @@ pub(super) enum Gate {
 }
 
 /// Serves a process of our own user or of root. Closes the connection of any other user without a response.
-pub(super) fn let_in_local(jobs: &Rc<Jobs>, stream: UnixStream, bells: &Bells) {
+pub(super) fn serve_local(jobs: &Rc<Jobs>, stream: UnixStream, signals: &ConnectionSignals) {
     let ours = |uid: u32| uid == 0 || uid == rustix::process::geteuid().as_raw();
     if stream.peer_cred().is_ok_and(|peer| ours(peer.uid())) {
-        let_in(jobs, stream, Gate::Local, bells);
+        serve_connection(jobs, stream, CallerProof::Local, signals);
     }
 }
 
 /// Serves a connection to its end.
-pub(super) fn let_in<S>(jobs: &Rc<Jobs>, stream: S, gate: Gate, bells: &Bells)
+pub(super) fn serve_connection<S>(jobs: &Rc<Jobs>, stream: S, proof: CallerProof, signals: &ConnectionSignals)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    jobs.gateway.tasks.spawn_local(serve(Rc::clone(jobs), stream, gate, bells.clone()));
+    jobs.gateway.tasks.spawn_local(serve(Rc::clone(jobs), stream, proof, signals.clone()));
 }
 
-async fn serve<S>(jobs: Rc<Jobs>, stream: S, gate: Gate, bells: Bells)
+async fn serve<S>(jobs: Rc<Jobs>, stream: S, proof: CallerProof, signals: ConnectionSignals)
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     add(&jobs.gateway.metrics.connections, 1);
     let _counted = jobs.gateway.trimmer.count();
     let service = service_fn(|request: Request<Incoming>| {
-        let (jobs, gate) = (Rc::clone(&jobs), gate.clone());
+        let (jobs, proof) = (Rc::clone(&jobs), proof.clone());
         async move {
-            let answer = match check(&jobs, &gate, &request) {
+            let answer = match check(&jobs, &proof, &request) {
                 Ok(()) => control::answer(jobs, request).await,
                 Err(refused) => refused,
             };
@@ -66,13 +66,13 @@ where
         }
     });
     // A caller that connected while the accept loop was closing may send one request.
-    let late = bells.closing.is_cancelled();
+    let late = signals.closing.is_cancelled();
     let http = listen::http(!late);
     let mut served = std::pin::pin!(http.serve_connection(TokioIo::new(stream), service));
-    let closing = async { if late { std::future::pending().await } else { bells.closing.cancelled().await } };
+    let closing = async { if late { std::future::pending().await } else { signals.closing.cancelled().await } };
     let over = async {
-        bells.over.cancelled().await;
-        tokio::time::sleep_until(tokio::time::Instant::now() + limits::CONTROL_LAST_WORDS).await;
+        signals.over.cancelled().await;
+        tokio::time::sleep_until(tokio::time::Instant::now() + limits::CONTROL_LAST_READ).await;
     };
     tokio::pin!(over);
     let closed = tokio::select! {
@@ -94,14 +94,15 @@ where
 
 /// Checks that the caller may use the API. Web pages may not, even with a token: browsers send an `Origin`, programs do
 /// not. A caller with the token may be of any user.
-fn check(jobs: &Jobs, gate: &Gate, request: &Request<Incoming>) -> Result<(), Answer> {
+fn check(jobs: &Jobs, proof: &CallerProof, request: &Request<Incoming>) -> Result<(), Answer> {
     let settings = jobs.gateway.settings();
-    let (bound, token) = match gate {
-        Gate::Local => (None, None),
-        Gate::Token { bound, token } => (Some(*bound), Some(&**token)),
+    let (bound, token) = match proof {
+        CallerProof::Local => (None, None),
+        CallerProof::Token { bound, token } => (Some(*bound), Some(&**token)),
     };
-    let door = Door { bound, hosts: &settings.allowed_hosts, origins: None, token };
-    door.check_head(request.uri(), request.headers())
-        .and_then(|()| door.check_caller(request.headers(), None))
+    let rules = ListenerRules { bound, hosts: &settings.allowed_hosts, origins: None, token };
+    rules
+        .check_head(request.uri(), request.headers())
+        .and_then(|()| rules.check_caller(request.headers(), None))
         .map_err(|refusal| Problem::refused(&refusal).answer())
 }

@@ -7,9 +7,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
 use super::super::{control_client, listen};
-use super::entry::{self, Gate};
-use super::socket::Claim;
-use super::{Control, ControlSocket};
+use super::caller::{self, CallerProof};
+use super::socket::SocketClaim;
+use super::{ControlSettings, ControlSocket};
 use crate::control::Jobs;
 use crate::error::{ControlError, ServeError};
 use leash_model::error::with_causes;
@@ -17,16 +17,16 @@ use leash_tree::ledger::store;
 use leash_upstream::notice::Notice;
 
 /// The listeners, before they accept connections.
-pub(crate) struct Doors {
-    socket: Option<(Claim, std::os::unix::net::UnixListener)>,
-    address: Option<(TcpListener, Gate)>,
+pub(crate) struct ControlListeners {
+    socket: Option<(SocketClaim, std::os::unix::net::UnixListener)>,
+    address: Option<(TcpListener, CallerProof)>,
     /// The reason why there is no control socket, although one was wanted.
     missing: Option<ControlError>,
 }
 
 /// The signals to the tasks that serve callers.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Bells {
+pub(super) struct ConnectionSignals {
     /// No new connection is accepted. Requests that have arrived are answered.
     pub(super) closing: CancellationToken,
     /// All sessions have ended, so event streams end too.
@@ -34,14 +34,14 @@ pub(super) struct Bells {
 }
 
 /// The running accept loops.
-pub(crate) struct Open {
-    claim: Option<Claim>,
-    bells: Bells,
+pub(crate) struct RunningListeners {
+    claim: Option<SocketClaim>,
+    signals: ConnectionSignals,
 }
 
-impl Doors {
+impl ControlListeners {
     /// Binds the configured socket and address. After an error, the gateway must not start.
-    pub(crate) fn open(control: &Control, runtime_dir: &Path) -> Result<Doors, ServeError> {
+    pub(crate) fn open(control: &ControlSettings, runtime_dir: &Path) -> Result<ControlListeners, ServeError> {
         let needed = control.on_demand.is_some() || matches!(control.socket, ControlSocket::At(_));
         let (socket, missing) = match socket(&control.socket, runtime_dir) {
             Ok(socket) => (socket, None),
@@ -53,21 +53,21 @@ impl Doors {
             Some(wanted) => {
                 let listener = listen::bind(wanted.address)?;
                 let bound = listener.local_addr().map_err(ServeError::Start)?;
-                Some((listener, Gate::Token { bound, token: Rc::new(wanted.token.clone()) }))
+                Some((listener, CallerProof::Token { bound, token: Rc::new(wanted.token.clone()) }))
             }
             None => None,
         };
-        Ok(Doors { socket, address, missing })
+        Ok(ControlListeners { socket, address, missing })
     }
 
     /// Starts the accept loops.
-    pub(crate) fn serve(self, jobs: &Rc<Jobs>) -> Result<Open, ServeError> {
-        let Doors { socket, address, missing } = self;
+    pub(crate) fn serve(self, jobs: &Rc<Jobs>) -> Result<RunningListeners, ServeError> {
+        let ControlListeners { socket, address, missing } = self;
         if let Some(missing) = missing {
             let text = with_causes(&missing);
             jobs.gateway.warn(format!("there is no control socket: {text}\n  hint: --control PATH puts it elsewhere"));
         }
-        let bells = Bells::default();
+        let signals = ConnectionSignals::default();
         let mut claim = None;
         if let Some((taken, listener)) = socket {
             let listener = UnixListener::from_std(listener).map_err(ServeError::Start)?;
@@ -75,61 +75,61 @@ impl Doors {
             // Hosts start their servers with few environment variables, without those that name the runtime directory.
             jobs.attach_at(taken.path());
             claim = Some(taken);
-            jobs.gateway.tasks.spawn_local(accept_local(Rc::clone(jobs), listener, bells.clone()));
+            jobs.gateway.tasks.spawn_local(accept_local(Rc::clone(jobs), listener, signals.clone()));
         }
-        if let Some((listener, gate)) = address {
+        if let Some((listener, proof)) = address {
             let at = listener.local_addr().map_err(ServeError::Start)?;
             jobs.gateway.tell(|| Notice::ControlListening(at));
-            jobs.gateway.tasks.spawn_local(accept(Rc::clone(jobs), listener, gate, bells.clone()));
+            jobs.gateway.tasks.spawn_local(accept(Rc::clone(jobs), listener, proof, signals.clone()));
         }
-        Ok(Open { claim, bells })
+        Ok(RunningListeners { claim, signals })
     }
 }
 
-impl Open {
+impl RunningListeners {
     /// Stops the accept loops and frees the path. The next gateway can start while this one ends its sessions.
     pub(crate) fn close(&mut self) {
         self.claim = None;
-        self.bells.closing.cancel();
+        self.signals.closing.cancel();
     }
 
     /// Ends the event streams, after all sessions have ended.
     pub(crate) fn over(&self) {
-        self.bells.over.cancel();
+        self.signals.over.cancel();
     }
 }
 
-type Taken = (Claim, std::os::unix::net::UnixListener);
+type Taken = (SocketClaim, std::os::unix::net::UnixListener);
 
 fn socket(wanted: &ControlSocket, runtime_dir: &Path) -> Result<Option<Taken>, ControlError> {
     match wanted {
         ControlSocket::None => Ok(None),
-        ControlSocket::At(path) => Claim::take(path).map(Some),
+        ControlSocket::At(path) => SocketClaim::take(path).map(Some),
         ControlSocket::Runtime => {
             store::prepare_runtime(runtime_dir)?;
-            Claim::take(&control_client::socket_path(runtime_dir)).map(Some)
+            SocketClaim::take(&control_client::socket_path(runtime_dir)).map(Some)
         }
     }
 }
 
-async fn accept_local(jobs: Rc<Jobs>, listener: UnixListener, bells: Bells) {
-    let begin = |(stream, _)| entry::let_in_local(&jobs, stream, &bells);
-    listen::accept_each(&jobs, &bells.closing, async || listener.accept().await, begin).await;
+async fn accept_local(jobs: Rc<Jobs>, listener: UnixListener, signals: ConnectionSignals) {
+    let begin = |(stream, _)| caller::serve_local(&jobs, stream, &signals);
+    listen::accept_each(&jobs, &signals.closing, async || listener.accept().await, begin).await;
     // Serves the callers that connected before the path was freed. `accept` does not block: the runtime made the socket
     // non-blocking.
     let Ok(listener) = listener.into_std() else { return };
     while let Ok((stream, _)) = listener.accept() {
         let stream = stream.set_nonblocking(true).and_then(|()| tokio::net::UnixStream::from_std(stream));
         if let Ok(stream) = stream {
-            entry::let_in_local(&jobs, stream, &bells);
+            caller::serve_local(&jobs, stream, &signals);
         }
     }
 }
 
-async fn accept(jobs: Rc<Jobs>, listener: TcpListener, gate: Gate, bells: Bells) {
+async fn accept(jobs: Rc<Jobs>, listener: TcpListener, proof: CallerProof, signals: ConnectionSignals) {
     let begin = |(stream, _)| {
         listen::notice_dead_peers(&stream);
-        entry::let_in(&jobs, stream, gate.clone(), &bells);
+        caller::serve_connection(&jobs, stream, proof.clone(), &signals);
     };
-    listen::accept_each(&jobs, &bells.closing, async || listener.accept().await, begin).await;
+    listen::accept_each(&jobs, &signals.closing, async || listener.accept().await, begin).await;
 }

@@ -27,7 +27,7 @@ pub(super) struct ProcessTraits {
 
 /// The relation of a process to the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claim {
+pub(super) enum Kinship {
     /// It comes from the tree.
     Member,
     /// It may come from the tree; the reason.
@@ -36,7 +36,7 @@ pub(super) enum Claim {
 
 /// The properties that only the processes of one tree have.
 #[derive(Debug, Default)]
-pub(super) struct Kin {
+pub(super) struct TreeTraits {
     sessions: BTreeSet<i32>,
     groups: BTreeSet<i32>,
     channels: BTreeSet<u64>,
@@ -44,7 +44,7 @@ pub(super) struct Kin {
     commands: BTreeSet<Vec<String>>,
 }
 
-impl Kin {
+impl TreeTraits {
     /// Records the properties that members have and no other process has.
     pub(super) fn learn(&mut self, all: &[ProcessTraits], is_member: impl Fn(&ProcessTraits) -> bool) {
         let (members, others): (Vec<&ProcessTraits>, Vec<&ProcessTraits>) =
@@ -70,24 +70,24 @@ impl Kin {
 
     /// Decides whether a process comes from the tree. `since` is when the end began, in clock ticks; `taken` returns
     /// true for the PID of a living process that is no member: a session or group with that number is a new one.
-    pub(super) fn claim(&self, seen: &ProcessTraits, since: u64, taken: impl Fn(i32) -> bool) -> Option<Claim> {
+    pub(super) fn kinship(&self, seen: &ProcessTraits, since: u64, taken: impl Fn(i32) -> bool) -> Option<Kinship> {
         let inherits = self.sessions.contains(&seen.session) && !taken(seen.session)
             || self.groups.contains(&seen.pgrp) && !taken(seen.pgrp)
             || seen.channels.iter().any(|inode| self.channels.contains(inode));
         if inherits {
-            return Some(Claim::Member);
+            return Some(Kinship::Member);
         }
         // A service manager may have restarted it, so this is no proof.
         if self.cgroups.contains(&seen.cgroup) {
-            return Some(Claim::Suspect("it is in the cgroup that only this server had"));
+            return Some(Kinship::Suspect("it is in the cgroup that only this server had"));
         }
         let is_copy = seen.is_left && seen.start >= since && self.commands.contains(&seen.argv);
-        is_copy.then_some(Claim::Suspect("it began while the server ended, with the same command"))
+        is_copy.then_some(Kinship::Suspect("it began while the server ended, with the same command"))
     }
 }
 
 /// All living processes.
-pub(super) fn everybody(proc: &Proc) -> Vec<ProcessTraits> {
+pub(super) fn all_processes(proc: &Proc) -> Vec<ProcessTraits> {
     proc.numbers().found.into_iter().filter_map(|pid| seen(proc, pid)).collect()
 }
 
@@ -156,54 +156,54 @@ mod tests {
     }
 
     /// A tree of 10 and 11 in its own session, and an unrelated process.
-    fn kin(stranger: ProcessTraits) -> Kin {
-        let all = [one(10, 10, 10, &[100, 101], "/s"), one(11, 10, 10, &[100], "/s"), stranger];
-        let mut kin = Kin::default();
-        kin.learn(&all, |seen| seen.pid < 20);
-        kin
+    fn traits(other: ProcessTraits) -> TreeTraits {
+        let all = [one(10, 10, 10, &[100, 101], "/s"), one(11, 10, 10, &[100], "/s"), other];
+        let mut traits = TreeTraits::default();
+        traits.learn(&all, |seen| seen.pid < 20);
+        traits
     }
 
     #[test]
     fn a_property_that_only_the_tree_had_proves_kinship() {
-        let kin = kin(one(20, 20, 20, &[200], "/t"));
+        let traits = traits(one(20, 20, 20, &[200], "/t"));
         let cases = [
-            (one(30, 30, 10, &[], "/u"), Some(Claim::Member)),
-            (one(30, 10, 30, &[], "/u"), Some(Claim::Member)),
-            (one(30, 30, 30, &[101], "/u"), Some(Claim::Member)),
-            (one(30, 30, 30, &[], "/s"), Some(Claim::Suspect("it is in the cgroup that only this server had"))),
+            (one(30, 30, 10, &[], "/u"), Some(Kinship::Member)),
+            (one(30, 10, 30, &[], "/u"), Some(Kinship::Member)),
+            (one(30, 30, 30, &[101], "/u"), Some(Kinship::Member)),
+            (one(30, 30, 30, &[], "/s"), Some(Kinship::Suspect("it is in the cgroup that only this server had"))),
             (one(30, 20, 20, &[200], "/t"), None),
             (one(30, 30, 30, &[], ""), None),
         ];
         for (seen, expected) in cases {
-            assert_eq!(kin.claim(&seen, 9, |_| false), expected, "{seen:?}");
+            assert_eq!(traits.kinship(&seen, 9, |_| false), expected, "{seen:?}");
         }
     }
 
     #[test]
     fn a_reused_session_or_group_number_proves_nothing() {
-        let kin = kin(one(20, 20, 20, &[], ""));
-        assert_eq!(kin.claim(&one(10, 10, 10, &[], ""), 9, |number| number == 10), None);
+        let traits = traits(one(20, 20, 20, &[], ""));
+        assert_eq!(traits.kinship(&one(10, 10, 10, &[], ""), 9, |number| number == 10), None);
     }
 
     #[test]
     fn a_property_shared_with_another_process_proves_nothing() {
-        let kin = kin(one(20, 10, 10, &[100, 101], "/s"));
-        assert_eq!(kin.claim(&one(30, 10, 10, &[100, 101], "/s"), 9, |_| false), None);
+        let traits = traits(one(20, 10, 10, &[100, 101], "/s"));
+        assert_eq!(traits.kinship(&one(30, 10, 10, &[100, 101], "/s"), 9, |_| false), None);
     }
 
     #[test]
     fn a_copy_started_during_the_end_is_suspected() {
-        let kin = kin(one(20, 20, 20, &[], ""));
+        let traits = traits(one(20, 20, 20, &[], ""));
         let copy = ProcessTraits { argv: vec!["program-10".to_owned()], is_left: true, ..one(30, 30, 30, &[], "") };
-        let why = Claim::Suspect("it began while the server ended, with the same command");
-        assert_eq!(kin.claim(&ProcessTraits { start: 9, ..copy.clone() }, 9, |_| false), Some(why));
+        let why = Kinship::Suspect("it began while the server ended, with the same command");
+        assert_eq!(traits.kinship(&ProcessTraits { start: 9, ..copy.clone() }, 9, |_| false), Some(why));
         assert_eq!(
-            kin.claim(&ProcessTraits { start: 8, ..copy.clone() }, 9, |_| false),
+            traits.kinship(&ProcessTraits { start: 8, ..copy.clone() }, 9, |_| false),
             None,
             "it started before the end began"
         );
         assert_eq!(
-            kin.claim(&ProcessTraits { start: 9, is_left: false, ..copy }, 9, |_| false),
+            traits.kinship(&ProcessTraits { start: 9, is_left: false, ..copy }, 9, |_| false),
             None,
             "its parent does not collect orphans"
         );
