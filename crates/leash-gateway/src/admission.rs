@@ -92,7 +92,7 @@ impl ListenerRules<'_> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ForeignPeer(pub(super) Option<u32>);
 
-/// Returns a stranger if the peer may belong to another user of this machine.
+/// Returns the peer if it may belong to another user of this machine.
 pub(super) fn foreign_peer(peer: PeerUser, own: u32, users: LocalUsers) -> Option<ForeignPeer> {
     match (peer, users) {
         (_, LocalUsers::Any) | (PeerUser::Remote, _) => None,

@@ -31,7 +31,7 @@ use rmcp::transport::async_rw::AsyncRwTransport;
 use tokio::net::unix::pipe::{Receiver, Sender};
 
 use crate::places::Places;
-use crate::session::elsewhere;
+use crate::session::run_on_thread;
 use crate::tree::failure::failed;
 use crate::tree::{Spec, SupervisorLost, Tree};
 use leash_model::receipt::Receipt;
@@ -72,7 +72,7 @@ impl Child {
     /// Outside of a tokio runtime with I/O.
     pub async fn start(spec: Spec, places: &Places) -> Result<Child, StartFailure> {
         let places = places.clone();
-        let mut tree = elsewhere("leash-start", move || Tree::start(spec, &places)).await?;
+        let mut tree = run_on_thread("leash-start", move || Tree::start(spec, &places)).await?;
         let transport = tree.take_transport().map_err(|error| failed("cannot watch the server", error))?;
         Ok(Child { transport, tree: Some(tree) })
     }
@@ -88,7 +88,7 @@ impl Child {
         let mut tree = self.tree.take()?;
         // Ask first: closing its stdin begins the end too, but with another reason.
         tree.ask_to_end();
-        let mut ending = elsewhere("leash-ending", move || tree.wait());
+        let mut ending = run_on_thread("leash-ending", move || tree.wait());
         // This fails if the server has exited; the end of the tree shows that too.
         let _ = self.transport.close().await;
         let mut speaks = true;

@@ -1,5 +1,5 @@
 //! The system calls that rustix does not wrap, and nothing else. All `unsafe` of the library lives in this file.
-#![expect(clippy::disallowed_methods, reason = "each use says why the number can't be a stranger's")]
+#![expect(clippy::disallowed_methods, reason = "each use says why the number can't be another process's")]
 #![expect(unsafe_code, reason = "system calls without a safe wrapper; each has its SAFETY line")]
 
 use std::ffi::{CStr, CString};

@@ -94,7 +94,7 @@ struct Supervisor {
     locked_run: LockedRun,
     proc: Option<Proc>,
     /// We had children before we were leash (`helper & exec leash run ...`). We must not end them.
-    has_strangers: bool,
+    has_other_children: bool,
     grace: Duration,
     phase: KeeperWait,
     /// The containment that the caller asked for. The server can change the record in the ledger, but not this field.
@@ -174,7 +174,7 @@ impl Supervisor {
             linux::listen(&listened(first.signals)).map_err(|errno| failed("cannot listen to signals", errno))?;
         linux::survive_file_size_limit();
         let proc = Proc::own().ok();
-        let has_strangers = proc.is_some_and(|proc| !proc.children(getpid().as_raw_pid()).proves_none());
+        let has_other_children = proc.is_some_and(|proc| !proc.children(getpid().as_raw_pid()).proves_none());
         // Without a subreaper leash can promise nothing above `group`. The keeper would notice too, but such a kernel
         // is also too old for pidfds.
         rustix::process::set_child_subreaper(Some(getpid()))
@@ -218,7 +218,7 @@ impl Supervisor {
                 record,
                 locked_run,
                 proc,
-                has_strangers,
+                has_other_children,
                 grace: spec.pace(),
                 phase: KeeperWait::Start { give_up: Moment::now() + limits::START },
                 wish: spec.contain,
@@ -273,7 +273,7 @@ impl Supervisor {
     fn proves_gone(&self) -> bool {
         let written = self.locked_run.read().ok().flatten();
         let Ok(leaf) = self.find_leaf(written.as_ref()) else { return false };
-        if self.has_strangers {
+        if self.has_other_children {
             // Our other children hide the processes that the keeper may have left to us. The keeper made the same proof
             // before it exited.
             return self.keeper_exited && !leaf.as_ref().is_some_and(Leaf::populated);
@@ -525,7 +525,7 @@ impl Supervisor {
                 return Ok(receipt);
             }
         }
-        if let Some(proc) = self.proc.filter(|_| self.has_strangers) {
+        if let Some(proc) = self.proc.filter(|_| self.has_other_children) {
             let receipt = self.take_over_among_other_children(why, &proc, tell);
             return if started { Ok(receipt) } else { Err(ended_early(NO_KEEPER)) };
         }

@@ -58,11 +58,11 @@ const PROXIES: &[&str] = &[
 ];
 
 /// Programs that relay a connection.
-const PLUMBING: &[&str] = &["socat", "rinetd", "redir", "xinetd", "systemd-socket-proxyd"];
+const RELAYS: &[&str] = &["socat", "rinetd", "redir", "xinetd", "systemd-socket-proxyd"];
 
 /// Forwarders: many clients elsewhere connect through one of them, and it lives on when one of them is gone. The lists
 /// need not be complete: behind a forwarder that is missing here, sessions last as long as the forwarder.
-const FORWARDERS: [&[&str]; 4] = [TUNNELS, PUBLISHERS, PROXIES, PLUMBING];
+const FORWARDERS: [&[&str]; 4] = [TUNNELS, PUBLISHERS, PROXIES, RELAYS];
 
 /// Messengers: one process for one request; the client starts another for the next. A person who tries a gateway with
 /// `curl` must not lose the session between two commands.
