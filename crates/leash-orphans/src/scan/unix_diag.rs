@@ -6,7 +6,9 @@ use std::collections::HashMap;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags};
 
-use leash_tree::owner::peer::sock_diag::{HEADER, NLM_F_REQUEST, NLMSG_ERROR, SOCK_DIAG_BY_FAMILY, connect, field};
+use leash_tree::owner::peer::sock_diag::{
+    HEADER, NLM_F_REQUEST, NLMSG_ERROR, SOCK_DIAG_BY_FAMILY, connect, field, header,
+};
 
 /// From linux/netlink.h.
 const NLMSG_DONE: u16 = 3;
@@ -45,13 +47,7 @@ pub(super) fn pairs() -> Result<HashMap<u64, u64>, Errno> {
 }
 
 fn request() -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(REQUEST);
-    // struct nlmsghdr: length, type, flags, sequence, port.
-    bytes.extend((REQUEST as u32).to_ne_bytes());
-    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    bytes.extend((NLM_F_REQUEST | NLM_F_DUMP).to_ne_bytes());
-    bytes.extend(1_u32.to_ne_bytes());
-    bytes.extend(0_u32.to_ne_bytes());
+    let mut bytes = header(REQUEST, NLM_F_REQUEST | NLM_F_DUMP, 1);
     // struct unix_diag_req: family, protocol, padding, states, no inode, what to show, no cookie.
     bytes.extend([AddressFamily::UNIX.as_raw() as u8, 0, 0, 0]);
     bytes.extend(u32::MAX.to_ne_bytes());

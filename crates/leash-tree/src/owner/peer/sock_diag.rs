@@ -142,6 +142,17 @@ pub fn connect() -> Result<OwnedFd, Errno> {
     Ok(socket)
 }
 
+/// The beginning of a request: struct nlmsghdr with length, type, flags, sequence and port.
+pub fn header(length: usize, flags: u16, sequence: u32) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(length);
+    bytes.extend((length as u32).to_ne_bytes());
+    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes.extend(flags.to_ne_bytes());
+    bytes.extend(sequence.to_ne_bytes());
+    bytes.extend(0_u32.to_ne_bytes());
+    bytes
+}
+
 /// The request, or `None` for two addresses of different families, which no connection has.
 fn request(ends: SocketEnds, sequence: u32) -> Option<[u8; REQUEST]> {
     let family = match (ends.from, ends.to) {
@@ -149,13 +160,7 @@ fn request(ends: SocketEnds, sequence: u32) -> Option<[u8; REQUEST]> {
         (SocketAddr::V6(_), SocketAddr::V6(_)) => AddressFamily::INET6,
         _ => return None,
     };
-    let mut bytes = Vec::with_capacity(REQUEST);
-    // struct nlmsghdr: length, type, flags, sequence, port.
-    bytes.extend((REQUEST as u32).to_ne_bytes());
-    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
-    bytes.extend(NLM_F_REQUEST.to_ne_bytes());
-    bytes.extend(sequence.to_ne_bytes());
-    bytes.extend(0_u32.to_ne_bytes());
+    let mut bytes = header(REQUEST, NLM_F_REQUEST, sequence);
     // Family, protocol, no extensions, padding, all states.
     bytes.extend([family.as_raw() as u8, libc::IPPROTO_TCP as u8, 0, 0]);
     bytes.extend(u32::MAX.to_ne_bytes());
