@@ -122,7 +122,8 @@ fn at(time: Duration) -> Moment {
 /// the time.
 fn check(calls: &[(bool, bool, Duration)], expected: UnusedDecision) {
     let mut timer = UnusedTimer::default();
-    let decisions: Vec<_> = calls.iter().map(|(used, changed, time)| timer.decide(*used, *changed, at(*time))).collect();
+    let decisions: Vec<_> =
+        calls.iter().map(|(used, changed, time)| timer.decide(*used, *changed, at(*time))).collect();
     assert_eq!(decisions.last(), Some(&expected), "{calls:?}");
     assert!(!decisions[..decisions.len() - 1].contains(&UnusedDecision::Exit), "{calls:?}");
 }

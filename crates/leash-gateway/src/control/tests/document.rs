@@ -44,7 +44,7 @@ fn places() -> Vec<Place> {
         Place { name: "NewServer", pointer: "/mcpServers/s", body: with(json!({"url": "http://h"}), json!({})) },
         Place { name: "NewOwner", pointer: "/owner", body: with(command, json!({"owner": {}})) },
         Place {
-            name: "Terms",
+            name: "ServerTerms",
             pointer: "/mcpServers/s/leash",
             body: with(json!({"command": "x", "leash": {}}), json!({})),
         },
