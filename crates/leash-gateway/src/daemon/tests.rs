@@ -118,13 +118,14 @@ fn at(time: Duration) -> Moment {
     Moment::from_boot(Duration::from_secs(1000) + time)
 }
 
-/// Checks the last decision of a vigil. Each look is: a session exists, a session began or ended since the last look,
+/// Checks the last decision of a timer. Each call has: a session exists, a session began or ended since the last call,
 /// the time.
-fn check(looks: &[(bool, bool, Duration)], expected: UnusedDecision) {
+fn check(calls: &[(bool, bool, Duration)], expected: UnusedDecision) {
     let mut timer = UnusedTimer::default();
-    let verdicts: Vec<_> = looks.iter().map(|(used, changed, time)| timer.decide(*used, *changed, at(*time))).collect();
-    assert_eq!(verdicts.last(), Some(&expected), "{looks:?}");
-    assert!(!verdicts[..verdicts.len() - 1].contains(&UnusedDecision::Exit), "{looks:?}");
+    let decisions: Vec<_> =
+        calls.iter().map(|(used, changed, time)| timer.decide(*used, *changed, at(*time))).collect();
+    assert_eq!(decisions.last(), Some(&expected), "{calls:?}");
+    assert!(!decisions[..decisions.len() - 1].contains(&UnusedDecision::Exit), "{calls:?}");
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl Gateway {
         self.slots.used()
     }
 
-    /// Admits a new session or tree of a client, or answers why not. It is counted until the seat is dropped.
+    /// Admits a new session or tree of a client, or answers why not. It is counted until the slot is dropped.
     pub(crate) fn admit(self: &Rc<Self>, server: &Rc<Server>, client: BudgetClient) -> Result<SessionSlot, Answer> {
         if self.draining.get() || server.stop.is_given() {
             return Err(respond::unavailable("Service Unavailable: the gateway is shutting down"));

@@ -200,7 +200,7 @@ impl ClientSession {
         self.over.notify_waiters();
     }
 
-    /// Its seat, for a task that may outlast it.
+    /// Its slot, for a task that may outlast it.
     pub(crate) fn slot(&self) -> Option<Rc<SessionSlot>> {
         self.slot.borrow().clone()
     }

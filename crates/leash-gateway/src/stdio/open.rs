@@ -96,7 +96,7 @@ async fn start(
         // If the receiver is gone, the session has ended, and the tree with it.
         let _ = done.send(if held { Ok(Rc::clone(&bridge)) } else { Err(ServerStartError::Gone) });
         if !held {
-            // The session ended before its tree was started. The tree keeps the seat until it is over.
+            // The session ended before its tree was started. The tree keeps the slot until it is over.
             bridge.child.over().await;
         }
         drop(slot);

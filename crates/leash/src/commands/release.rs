@@ -79,7 +79,7 @@ impl FileUndo {
     }
 }
 
-/// The layers of each file, the newest first.
+/// The backups of each file, the newest first.
 fn groups(backups: impl Iterator<Item = Backup>) -> Vec<Vec<Backup>> {
     let mut groups: Vec<Vec<Backup>> = Vec::new();
     for backup in backups {
