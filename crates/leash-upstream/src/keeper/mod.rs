@@ -107,7 +107,7 @@ pub struct HeldSession {
     headers: Headers,
     started_ms: u64,
     /// The facts with which another gateway can resume the session. `None`: the session can only be ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, rename = "stay", skip_serializing_if = "Option::is_none")]
     pub resume_facts: Option<ResumeFacts>,
 }
 
@@ -127,6 +127,7 @@ pub struct ResumeFacts {
     /// The process that exited last, if none is left.
     pub lost: Option<i32>,
     /// A client whose process is unknown has used the session.
+    #[serde(rename = "strangers")]
     pub unknown_client: bool,
     /// The time of its beginning on the monotonic clock, in milliseconds.
     pub born_ms: u64,
