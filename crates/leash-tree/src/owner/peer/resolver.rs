@@ -49,7 +49,7 @@ impl Resolver {
         Resolver { lookup: Rc::new(Lookup::open()), requests }
     }
 
-    /// The processes that hold `socket`, the client's end of an accepted connection. Returns [`Holders::Nobody`] if
+    /// The processes that hold `socket`, the client's end of an accepted connection. Returns [`Holders::None`] if
     /// another connection has the two addresses by now. It may be asked again when the owners are gone, because another
     /// process may have inherited the socket.
     ///
