@@ -1,8 +1,8 @@
 //! Opens a session again that the upstream has lost.
 //!
-//! `leash serve` decides by the same rules whether a session is lost ([`leash_upstream::lost`]), but opens it in another way:
-//! there each waiting request sends itself again. Here the machine keeps the order of the host's messages, and HTTP+SSE, which
-//! the gateway does not open again, needs pauses between tries.
+//! `leash serve` decides by the same rules whether a session is lost ([`leash_upstream::lost`]), but opens it in
+//! another way: there each waiting request sends itself again. Here the machine keeps the order of the host's messages,
+//! and HTTP+SSE, which the gateway does not open again, needs pauses between tries.
 
 use std::rc::Rc;
 

@@ -1,5 +1,5 @@
-//! The responses by which a server shows that it has lost a session. `leash serve` and `leash connect` decide by the same
-//! rules; each opens the session again in its own way.
+//! The responses by which a server shows that it has lost a session. `leash serve` and `leash connect` decide by the
+//! same rules; each opens the session again in its own way.
 
 use hyper::{Method, StatusCode};
 
@@ -15,8 +15,8 @@ pub enum Lost {
     Doubtful,
 }
 
-/// Decides whether the response to a request in a session says that the server has lost the session. A body that could not be
-/// read counts as empty.
+/// Decides whether the response to a request in a session says that the server has lost the session. A body that could
+/// not be read counts as empty.
 pub fn lost(method: &Method, status: StatusCode, body: &[u8]) -> Option<Lost> {
     match status {
         // The server may have no route for GET. It does have one for POST, because it answered `initialize`.

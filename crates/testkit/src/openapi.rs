@@ -68,31 +68,38 @@ impl OpenApi {
         }
     }
 
-    /// Checks a value against a schema. The error says why it does not fit.
+    /// Checks a value against a schema. The error names the rule that it breaks.
     ///
     /// # Panics
     /// If the schema has a keyword that this function does not know.
     pub fn validate(&self, schema: &Value, value: &Value) -> Result<(), String> {
-        let schema = match schema {
-            Value::Bool(true) => return Ok(()),
-            Value::Object(schema) => schema,
-            other => return Err(format!("{value} does not fit {other}")),
-        };
-        for (keyword, rule) in schema {
-            self.keyword((keyword, rule), schema, value)
-                .map_err(|()| format!("{value} does not fit `{keyword}` of {}", Value::from(schema.clone())))?;
+        match self.broken_rule(schema, value) {
+            Some(rule) => Err(format!("{value} does not fit `{rule}` of {schema}")),
+            None => Ok(()),
         }
-        Ok(())
     }
 
-    fn keyword(&self, (keyword, rule): (&str, &Value), schema: &Map<String, Value>, value: &Value) -> Result<(), ()> {
-        let fits = |schema: &Value, value: &Value| self.validate(schema, value).is_ok();
+    /// The first rule of a schema that a value breaks.
+    fn broken_rule<'s>(&self, schema: &'s Value, value: &Value) -> Option<&'s str> {
+        match schema {
+            Value::Bool(true) => None,
+            Value::Object(rules) => {
+                let mut rules = rules.iter().map(|(keyword, rule)| (keyword.as_str(), rule));
+                rules.find(|rule| !self.keeps(*rule, schema, value)).map(|(keyword, _)| keyword)
+            }
+            _ => Some("false"),
+        }
+    }
+
+    /// True if a value keeps one rule of a schema.
+    fn keeps(&self, (keyword, rule): (&str, &Value), schema: &Value, value: &Value) -> bool {
+        let fits = |schema: &Value, value: &Value| self.broken_rule(schema, value).is_none();
         let each = || rule.as_array().into_iter().flatten();
         let object = value.as_object();
         let most = |count: Option<usize>| count.is_none_or(|count| count as u64 <= rule.as_u64().unwrap_or(0));
         let least = |count: Option<usize>| count.is_none_or(|count| count as u64 >= rule.as_u64().unwrap_or(0));
         let length = value.as_str().map(|text| text.chars().count());
-        let good = match keyword {
+        match keyword {
             "description" | "examples" | "format" => true,
             "$ref" => {
                 let pointer = rule.as_str().and_then(|reference| reference.strip_prefix('#'));
@@ -123,8 +130,7 @@ impl OpenApi {
             "minProperties" => least(object.map(Map::len)),
             "maxProperties" => most(object.map(Map::len)),
             other => panic!("the keyword `{other}` is not known here"),
-        };
-        if good { Ok(()) } else { Err(()) }
+        }
     }
 }
 

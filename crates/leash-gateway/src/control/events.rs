@@ -31,7 +31,7 @@ pub(super) enum EventKind {
 }
 
 impl EventKind {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             EventKind::Started => "started",
             EventKind::OwnerLost => "owner-lost",

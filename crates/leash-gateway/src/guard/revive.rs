@@ -1,8 +1,8 @@
 //! `revive`: leash opens a session that the server has lost anew, on the client's behalf. The client notices nothing.
 //!
-//! `leash connect` decides by the same rules whether a session is lost ([`leash_upstream::lost`]), but opens it in another
-//! way. Here the requests of one client wait for a new id and are then sent again by their own tasks. There one machine also
-//! keeps the order of the host's messages, and opens the stream of the server and HTTP+SSE again.
+//! `leash connect` decides by the same rules whether a session is lost ([`leash_upstream::lost`]), but opens it in
+//! another way. Here the requests of one client wait for a new id and are then sent again by their own tasks. There one
+//! machine also keeps the order of the host's messages, and opens the stream of the server and HTTP+SSE again.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;

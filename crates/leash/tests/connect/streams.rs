@@ -64,8 +64,8 @@ fn broken_stream_of_the_server_is_resumed() {
     assert_eq!(upstream.of("DELETE").len(), 1);
 }
 
-/// leash does not ask a server without its own stream again. Express answers 404 if there is no route for GET: that says
-/// nothing about the session, because the server knows it for POST.
+/// leash does not ask a server without its own stream again. Express answers 404 if there is no route for GET: that
+/// says nothing about the session, because the server knows it for POST.
 #[test]
 fn server_without_a_stream_is_not_asked_again() {
     for (status, text) in [(405, ""), (404, ""), (404, "<pre>Cannot GET /mcp</pre>")] {

@@ -3,14 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use super::super::events::EventKind;
 use super::super::openapi;
 use super::*;
 use crate::config::{LEASE, NEW_SESSION, RequestError, read_request};
 use crate::respond::Answer;
+use leash_model::limits;
 use leash_upstream::scripted::run;
 use testkit::openapi::OpenApi;
 
-static API: LazyLock<OpenApi> = LazyLock::new(|| OpenApi::new(openapi::document()));
+/// The document. Made before a test begins, because some tests have short timeouts.
+pub(super) static API: LazyLock<OpenApi> = LazyLock::new(|| OpenApi::new(openapi::document()));
 
 /// Checks that a response is in the document.
 pub(super) fn check(operation: (&str, &str), answer: &Answer) {
@@ -108,8 +111,8 @@ fn samples() -> Vec<Value> {
     samples
 }
 
-/// Whatever the reader accepts is in the schema. Whatever is in the schema the reader accepts, apart from texts whose format a
-/// schema cannot say.
+/// Whatever the reader accepts is in the schema. Whatever is in the schema the reader accepts, apart from texts whose
+/// format a schema cannot say.
 #[test]
 fn schemas_and_readers_of_bodies_accept_the_same() {
     let mut by_name: BTreeMap<&str, Vec<Place>> = BTreeMap::new();
@@ -202,6 +205,22 @@ fn bodies_are_required_as_documented() {
             assert_eq!(broken.status == 400, operation.get("requestBody").is_some(), "{method} {path}");
         }
     });
+}
+
+/// The texts of the document name limits and events, which code decides.
+#[test]
+fn texts_have_the_limits_and_events_of_the_code() {
+    let has = |pointer: &str, word: &str| {
+        let text = API.document().pointer(pointer).and_then(Value::as_str).expect("a text");
+        assert!(text.contains(word), "{word} is not in: {text}");
+    };
+    has("/paths/~1v1~1sessions/get/parameters/0/description", &limits::ENDED_JOBS.to_string());
+    has("/paths/~1v1~1events/get/description", &format!("{} events", limits::EVENT_QUEUE));
+    has("/paths/~1v1~1events/get/description", &format!("{} s", limits::SSE_KEEP_ALIVE.as_secs()));
+    for event in [EventKind::Started, EventKind::OwnerLost, EventKind::Ending, EventKind::Ended] {
+        has("/paths/~1v1~1events/get/description", &format!("`{}`", event.name()));
+        has("/components/schemas/Event/description", &format!("`{}`", event.name()));
+    }
 }
 
 /// The rows of the tables in docs/reference/control-api.md that begin with this text.

@@ -12,6 +12,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -63,6 +64,7 @@ impl Rig {
     }
 
     async fn with(mut settings: Settings) -> Rig {
+        LazyLock::force(&document::API);
         settings.listen.set_port(0);
         let dir = Scratch::new();
         let places = Places::below(&*dir);
