@@ -14,12 +14,12 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{ClientConnection, OwedResponse};
-use super::error::ServeError;
-use super::front;
-use super::metrics::add;
-use super::socket::{OwedBody, Socket};
+use crate::connection::{ClientConnection, OwedResponse};
 use crate::control::Jobs;
+use crate::error::ServeError;
+use crate::front;
+use crate::metrics::add;
+use crate::socket::{OwedBody, Socket};
 use leash_model::clock::Moment;
 use leash_model::limits;
 

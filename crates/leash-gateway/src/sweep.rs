@@ -10,8 +10,8 @@ use leash_upstream::notice::Notice;
 use leash_upstream::sweep::{Receipted, ServerAccess, SweptBy, books, end, is_repeated};
 use tokio::sync::Semaphore;
 
-use super::guard;
 use crate::config::{ServerTarget, Settings};
+use crate::guard;
 use crate::state::gateway::Gateway;
 
 /// Ends the sessions of dead gateways and connections.

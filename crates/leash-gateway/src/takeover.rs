@@ -9,8 +9,8 @@ use std::net::SocketAddr;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
-use super::guard;
 use crate::config::Settings;
+use crate::guard;
 use crate::state::gateway::Gateway;
 use crate::state::keeper_link;
 use leash_tree::ledger::book::{Book, BookCommand, BookError, Cover, Entry, Listed};

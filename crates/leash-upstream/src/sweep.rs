@@ -10,10 +10,10 @@ use std::time::Duration;
 use hyper::{HeaderMap, Uri};
 use tokio::task::JoinSet;
 
-use super::delete::{self, DeleteResult, DeleteTarget};
-use super::notice::Notice;
-use super::runtime::runtime;
 use crate::client::UpstreamClient;
+use crate::delete::{self, DeleteResult, DeleteTarget};
+use crate::notice::Notice;
+use crate::runtime::runtime;
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Reason, Receipt};

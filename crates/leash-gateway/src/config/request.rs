@@ -8,12 +8,11 @@ use std::time::Duration;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
 use super::json::{ConfigReader, Field, Object};
-use super::keys;
 use super::mistake::ConfigMistake;
-use super::pointer;
 use super::server::SERVER;
 use super::settings::ServerSettings;
 use super::table::{Key, KeySchema, Table, key, shapes};
+use super::{keys, pointer};
 use leash_model::limits;
 
 /// The label that leash sets itself.

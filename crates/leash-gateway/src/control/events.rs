@@ -13,9 +13,9 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::super::respond::{self, Answer};
 use super::reply::Reply;
 use super::view::{EventView, SessionView};
+use crate::respond::{self, Answer};
 use leash_model::receipt::Receipt;
 use leash_model::{clock, limits};
 use leash_protocol::sse;

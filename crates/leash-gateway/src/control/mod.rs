@@ -32,8 +32,8 @@ use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use hyper::{HeaderMap, Request};
 
-use super::respond::Answer;
 use crate::config::{LeaseRequest, read_request};
+use crate::respond::Answer;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_protocol::headers;

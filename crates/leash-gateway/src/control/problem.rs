@@ -5,9 +5,9 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTIC
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::super::admission::AdmissionRefusal;
-use super::super::respond::{self, Answer};
+use crate::admission::AdmissionRefusal;
 use crate::config::{RequestError, RequestMistake};
+use crate::respond::{self, Answer};
 use leash_model::start_failure::{CommandOrigin, StartFailure};
 
 /// The type of a problem.

@@ -10,14 +10,13 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
-use super::super::admission::ListenerRules;
-use super::super::control::{self, Problem};
-use super::super::listen;
-use super::super::metrics::add;
-use super::super::respond::Answer;
 use super::listeners::ConnectionSignals;
+use crate::admission::ListenerRules;
 use crate::config::Secret;
-use crate::control::Jobs;
+use crate::control::{self, Jobs, Problem};
+use crate::listen;
+use crate::metrics::add;
+use crate::respond::Answer;
 use leash_model::limits;
 
 /// The proof that a caller must give.

@@ -26,9 +26,9 @@ use std::rc::Rc;
 use hyper::{Method, StatusCode};
 use serde_json::value::RawValue;
 
-use super::respond::{self, Answer};
 use crate::call::Call;
 use crate::keep_alive;
+use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session;

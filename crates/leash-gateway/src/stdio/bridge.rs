@@ -9,15 +9,15 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::super::keep_alive::{PingAction, Pings};
-use super::super::metrics::Counters;
-use super::super::response_memory::MemoryAccount;
 use super::child::{ServerProcess, StartedTree};
 use super::log::GET;
 use super::output::{self, Burst, MessageSink};
 use super::reader::StreamReader;
 use super::switch::{CannotBegin, NewRequest, Switch};
 use super::window::{self, Window, WindowedPipe};
+use crate::keep_alive::{PingAction, Pings};
+use crate::metrics::Counters;
+use crate::response_memory::MemoryAccount;
 use crate::state::backend::{Release, SessionHolding};
 use crate::state::gateway::Gateway;
 use crate::state::session::ClientSession;

@@ -14,10 +14,10 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::super::metrics::{Counters, add};
 use super::input::ServerInput;
 use super::shared_trees;
 use crate::config::{ServerCommand, ServerTarget};
+use crate::metrics::{Counters, add};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{RunningTree, Server};
 use crate::state::stop::StopSignal;

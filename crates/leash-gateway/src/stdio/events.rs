@@ -12,8 +12,8 @@ use hyper::{Response, StatusCode};
 use memchr::memchr;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::super::respond::Answer;
 use super::log::NextMessage;
+use crate::respond::Answer;
 use leash_model::limits;
 use leash_protocol::sse;
 use leash_upstream::body::{Body, BodyError, PIECE};

@@ -4,12 +4,12 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::super::respond::{self, Answer};
 use super::events::Events;
 use super::log::{GET, StreamId};
 use super::post;
 use super::reader::{StreamBody, StreamReader};
 use crate::call::Call;
+use crate::respond::{self, Answer};
 use crate::state::session::ClientSession;
 use leash_protocol::headers;
 

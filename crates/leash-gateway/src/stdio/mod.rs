@@ -29,8 +29,8 @@ use std::rc::Rc;
 
 use hyper::{HeaderMap, Method, StatusCode};
 
-use super::respond::{self, Answer};
 use crate::call::Call;
+use crate::respond::{self, Answer};
 use crate::state::backend::SharedTrees;
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;

@@ -8,14 +8,13 @@ use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use tokio::sync::oneshot;
 
-use super::super::respond::{self, Answer};
 use super::bridge::Bridge;
-use super::child;
 use super::events::Events;
 use super::reader::StreamBody;
 use super::switch::{NewRequest, PostAnswer};
-use super::{modern, post};
+use super::{child, modern, post};
 use crate::call::Call;
+use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::state::session::ClientSession;

@@ -9,8 +9,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
-use super::super::metrics::{Counters, add};
-use super::super::response_memory::MemoryAccount;
+use crate::metrics::{Counters, add};
+use crate::response_memory::MemoryAccount;
 use crate::state::gateway::Gateway;
 use leash_model::clock::Moment;
 use leash_model::limits;

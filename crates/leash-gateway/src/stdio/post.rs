@@ -6,7 +6,6 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
-use super::super::respond::{self, Answer};
 use super::bridge::{Bridge, NotSent};
 use super::events::Events;
 use super::output::MessageSink as _;
@@ -14,6 +13,7 @@ use super::reader::StreamBody;
 use super::switch::{CannotBegin, NewRequest, PostAnswer};
 use crate::call::Call;
 use crate::keep_alive::answers_ping;
+use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::session::ClientSession;
 use leash_protocol::envelope::{Envelope, IdKey, Message, codes, error_body};

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use super::super::openapi;
 use super::*;
 use crate::config::{LEASE, NEW_SESSION, RequestError, read_request};
+use crate::control::openapi;
 use crate::respond::Answer;
 use leash_upstream::scripted::run;
 use testkit::openapi::OpenApi;

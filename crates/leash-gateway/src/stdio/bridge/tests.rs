@@ -8,11 +8,11 @@ use tokio::net::unix::pipe;
 use tokio::task::LocalSet;
 use tokio::time::{Duration, timeout};
 
-use super::super::super::response_memory::ResponseMemory;
-use super::super::log::NextMessage;
-use super::super::switch::PostAnswer;
 use super::*;
+use crate::response_memory::ResponseMemory;
 use crate::state::stop::StopOrder;
+use crate::stdio::log::NextMessage;
+use crate::stdio::switch::PostAnswer;
 use leash_upstream::origin::Origin;
 
 /// Longer than any test here takes.

@@ -16,11 +16,11 @@ use bytes::Bytes;
 use hyper::StatusCode;
 use tokio::sync::Notify;
 
-use super::super::connection::Principal;
-use super::super::respond::{self, Answer};
 use super::events::Events;
 use super::input::InputClosed;
 use crate::call::Call;
+use crate::connection::Principal;
+use crate::respond::{self, Answer};
 use crate::state::gateway::Gateway;
 use crate::state::server::Server;
 use crate::stdio::shared_trees;

@@ -9,11 +9,11 @@ use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::super::super::connection::Principal;
 use super::machine::{EraAnswer, KnownEra};
 use super::tree::ModernTree;
 use super::{NoTree, PrincipalTree, exchange};
 use crate::call::Call;
+use crate::connection::Principal;
 use crate::state::gateway::{Gateway, SessionSlot};
 use crate::state::server::Server;
 use crate::stdio::shared_trees;
