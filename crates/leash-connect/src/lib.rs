@@ -46,10 +46,8 @@ use thiserror::Error;
 
 use leash_model::owner::{OwnerError, OwnerWish};
 use leash_model::receipt::{Reason, Receipt};
-use leash_tree::ledger::book::BookError;
-use leash_tree::places::Places;
-use leash_upstream::address::UpstreamServer;
-use leash_upstream::notice::Notice;
+use leash_tree::{ledger::book::BookError, places::Places};
+use leash_upstream::{address::UpstreamServer, notice::Notice};
 
 pub use run::connect;
 

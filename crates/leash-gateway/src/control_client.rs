@@ -19,9 +19,8 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, LocalOptions};
 
 use crate::config::Secret;
-use leash_model::receipt::Receipt;
 use leash_model::view::{SessionView, SessionsView, StateView, VersionView};
-use leash_model::{id, limits};
+use leash_model::{id, limits, receipt::Receipt};
 
 /// The control socket's name in the runtime directory.
 const NAME: &str = "control.sock";

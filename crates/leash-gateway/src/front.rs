@@ -12,17 +12,13 @@ use hyper::{Method, Request, StatusCode, Uri};
 
 use crate::admission::{self, ListenerRules};
 use crate::budget::{Bounds, BudgetClient, LimitReached, Share};
-use crate::call::Call;
 use crate::config::{ServerTarget, Settings};
 use crate::connection::{ClientConnection, OwedResponse};
 use crate::control::{self, CallTarget, Job, Jobs};
 use crate::respond::{self, Answer};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::{guard, metrics_page, stdio};
+use crate::{call::Call, guard, metrics_page, state::gateway::Gateway, state::server::Server, stdio};
 use leash_model::limits;
-use leash_protocol::envelope::codes;
-use leash_protocol::headers;
+use leash_protocol::{envelope::codes, headers};
 use leash_upstream::address::HttpTransport;
 
 /// Answers a request.

@@ -15,13 +15,9 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::{ClientConnection, OwedResponse};
-use crate::control::Jobs;
-use crate::error::ServeError;
-use crate::front;
-use crate::metrics::add;
 use crate::socket::{OwedBody, Socket};
-use leash_model::clock::Moment;
-use leash_model::limits;
+use crate::{control::Jobs, error::ServeError, front, metrics::add};
+use leash_model::{clock::Moment, limits};
 
 /// Accepts clients until told to stop.
 pub(crate) async fn accept(jobs: Rc<Jobs>, listener: TcpListener, stop: CancellationToken) {

@@ -24,9 +24,7 @@ use crate::state::stop::Stop;
 use crate::timers::Timers;
 use crate::watch_file::FileWatch;
 use crate::{listen, stdio, sweep, takeover};
-use leash_model::clock::Moment;
-use leash_model::limits;
-use leash_model::receipt::Reason;
+use leash_model::{clock::Moment, limits, receipt::Reason};
 use leash_tree::ledger::book::Book;
 use leash_tree::ledger::store::Store;
 use leash_tree::owner::peer::Lookup;
@@ -37,10 +35,7 @@ use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
 use leash_tree::platform::{command, linux};
 use leash_tree::{blocking, tree};
-use leash_upstream::client::UpstreamClient;
-use leash_upstream::heap::HeapTrimmer;
-use leash_upstream::notice::Notice;
-use leash_upstream::runtime::runtime;
+use leash_upstream::{client::UpstreamClient, heap::HeapTrimmer, notice::Notice, runtime::runtime};
 
 /// The inputs of a gateway from the program around it.
 pub struct GatewayInputs {

@@ -11,8 +11,7 @@ use std::task::Poll;
 use tokio_util::time::DelayQueue;
 use tokio_util::time::delay_queue::Key;
 
-use leash_model::clock::Moment;
-use leash_model::limits;
+use leash_model::{clock::Moment, limits};
 
 /// An item with deadlines.
 pub(crate) trait Timed {

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-use crate::book::Entry;
-use crate::identity::Identity;
 use crate::owner::{Owner, Role};
 use crate::record::{Phase, Record};
 use crate::view::{SessionView, StateView};
+use crate::{book::Entry, identity::Identity};
 
 /// A session that is alive.
 #[derive(Clone, Debug)]

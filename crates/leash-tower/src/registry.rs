@@ -10,9 +10,7 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::options::GuardOptions;
-use leash_model::clock::Moment;
-use leash_model::limits;
-use leash_model::receipt::Reason;
+use leash_model::{clock::Moment, limits, receipt::Reason};
 
 /// The shared state. Code that needs two locks takes the lock of the session first.
 pub(super) struct Registry<E> {

@@ -10,9 +10,7 @@ use hyper::body::{Body, Frame};
 use hyper::{Request, Response, StatusCode};
 use tower_service::Service;
 
-use super::guardable::Guardable;
-use super::request_body::RequestBody;
-use super::request_template::RequestTemplate;
+use super::{guardable::Guardable, request_body::RequestBody, request_template::RequestTemplate};
 use leash_model::delete::{DeleteDecision, judge, meaning, needs_body};
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Reason};

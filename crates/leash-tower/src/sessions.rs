@@ -4,10 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::entry::{SessionEntry, Shared};
-use super::release::Ended;
-use super::sweeper;
-use leash_model::clock::Moment;
-use leash_model::receipt::Reason;
+use super::{release::Ended, sweeper};
+use leash_model::{clock::Moment, receipt::Reason};
 
 /// The sessions of a [`SessionGuardLayer`](super::SessionGuardLayer): a handle to list and to end them. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -24,8 +24,7 @@ use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
 use tower_service::Service;
 
-use crate::deadline::Deadline;
-use crate::heap::HeapTrimmer;
+use crate::{deadline::Deadline, heap::HeapTrimmer};
 use leash_model::limits;
 use leash_tree::blocking;
 

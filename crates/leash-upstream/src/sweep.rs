@@ -10,17 +10,13 @@ use std::time::Duration;
 use hyper::{HeaderMap, Uri};
 use tokio::task::JoinSet;
 
-use crate::client::UpstreamClient;
 use crate::delete::{self, DeleteResult, DeleteTarget};
-use crate::notice::Notice;
-use crate::runtime::runtime;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use crate::{client::UpstreamClient, notice::Notice, runtime::runtime};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Reason, Receipt};
+use leash_model::{clock::Moment, limits};
 use leash_protocol::headers;
 use leash_tree::ledger::book::{AbandonedBook, Book, Entry};
-use leash_tree::ledger::receipts;
-use leash_tree::places::Places;
+use leash_tree::{ledger::receipts, places::Places};
 
 /// The facts about a server that are not in a book: the address with its query, and the headers.
 pub struct ServerAccess {

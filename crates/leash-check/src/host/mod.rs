@@ -15,9 +15,8 @@ use serde_json::json;
 use self::journal::{Journal, JournalEntry, StandInRole};
 use self::judge::{ENDINGS, HostEnding, HostRun};
 use self::stand_in::HttpStandIn;
-use super::stdio::shown;
 use super::subject::{Subject, SubjectStart};
-use super::{CheckError, CheckReport, StopSignals};
+use super::{CheckError, CheckReport, StopSignals, stdio::shown};
 use leash_model::clock::Moment;
 use leash_tree::places::Places;
 

@@ -11,8 +11,7 @@ use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue
 use hyper::{HeaderMap, Method, Request, Uri};
 use serde_json::{Value, json};
 
-use crate::StopSignals;
-use crate::stdio::talk;
+use crate::{StopSignals, stdio::talk};
 use leash_model::duration;
 use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use leash_protocol::sse::Splitter;

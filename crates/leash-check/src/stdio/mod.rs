@@ -11,9 +11,8 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use self::judge::StdioRun;
 use self::plan::{ExitRequest, ExitStage, PLAN, Probe};
-use self::talk::Handshake;
+use self::{judge::StdioRun, talk::Handshake};
 use super::subject::{Subject, SubjectStart, exit_of};
 use super::{CheckError, CheckReport, StopSignals};
 use leash_model::clock::Moment;

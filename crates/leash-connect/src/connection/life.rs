@@ -9,8 +9,7 @@ use super::Connection;
 use crate::machine::{ConnectionLife, Effect, Event, GoneReason, SessionNumber, State, UpstreamTransport};
 use crate::response::RequestFailure;
 use leash_upstream::delete::{self, DeleteResult};
-use leash_upstream::lost::Lost;
-use leash_upstream::notice::Notice;
+use leash_upstream::{lost::Lost, notice::Notice};
 
 impl Connection {
     /// The connection's life, to read it.

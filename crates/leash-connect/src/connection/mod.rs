@@ -23,8 +23,7 @@ use crate::outbox::Outbox;
 use crate::pipe::HostQueue;
 use crate::upstream_sessions::UpstreamSessions;
 use leash_protocol::header_copies::HeaderCopies;
-use leash_upstream::address::UpstreamServer;
-use leash_upstream::client::UpstreamClient;
+use leash_upstream::{address::UpstreamServer, client::UpstreamClient};
 
 /// The messages between the host and the upstream.
 #[derive(Debug, Default)]

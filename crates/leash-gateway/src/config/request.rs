@@ -8,11 +8,8 @@ use std::time::Duration;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
 use super::json::{ConfigReader, Field, Object};
-use super::mistake::ConfigMistake;
-use super::server::SERVER;
-use super::settings::ServerSettings;
 use super::table::{Key, KeySchema, Table, key, shapes};
-use super::{keys, pointer};
+use super::{keys, mistake::ConfigMistake, pointer, server::SERVER, settings::ServerSettings};
 use leash_model::limits;
 
 /// The label that leash sets itself.

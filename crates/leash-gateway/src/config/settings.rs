@@ -6,8 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use leash_model::containment::Containment;
-use leash_model::limits;
+use leash_model::{containment::Containment, limits};
 use leash_upstream::address::UpstreamServer;
 
 /// The default port of a gateway.

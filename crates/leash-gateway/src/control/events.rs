@@ -16,8 +16,7 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use super::reply::Reply;
 use super::view::{EventView, SessionView};
 use crate::respond::{self, Answer};
-use leash_model::receipt::Receipt;
-use leash_model::{clock, limits};
+use leash_model::{clock, limits, receipt::Receipt};
 use leash_protocol::sse;
 use leash_upstream::body::{Body, BodyError};
 

@@ -8,23 +8,15 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::events::EventKind;
-use super::jobs::Jobs;
-use super::joined;
-use super::view::OwnerView;
+use super::{events::EventKind, jobs::Jobs, joined, view::OwnerView};
 use crate::control::job_machine::{Effect, Event, JobLife, JobTimes, State};
 use crate::state::account::{JobAccount, JobHoldings};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::state::stop::Stop;
 use crate::timers::{Timed, Timer};
-use crate::{guard, stdio};
+use crate::{guard, state::gateway::Gateway, state::server::Server, state::stop::Stop, stdio};
 use leash_model::clock::{self, Moment};
 use leash_model::owner::Role;
 use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
-use leash_tree::ledger::receipts;
-use leash_tree::owner::peer::watch::WatchId;
-use leash_tree::platform::identity::HeldProcess as Process;
+use leash_tree::{ledger::receipts, owner::peer::watch::WatchId, platform::identity::HeldProcess as Process};
 use leash_upstream::notice::Notice;
 
 /// A session of the control API.

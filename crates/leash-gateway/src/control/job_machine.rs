@@ -12,8 +12,7 @@
 
 use std::time::Duration;
 
-use leash_model::clock::Moment;
-use leash_model::receipt::Reason;
+use leash_model::{clock::Moment, receipt::Reason};
 
 /// The time limits of a job. Without any of them it lives until a request ends it, or its owner is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -7,14 +7,10 @@ use std::time::Duration;
 use super::job::{self, Job};
 use super::jobs::Jobs;
 use super::view::{HoldingView, KindView, OwnerView, ServerView, SessionView, StateView};
-use crate::config::ServerTarget;
-use crate::control::job_machine::State;
-use crate::guard;
-use crate::state::server::Server;
+use crate::{config::ServerTarget, control::job_machine::State, guard, state::server::Server};
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::Receipt;
-use leash_tree::blocking;
-use leash_tree::ledger::store::Store;
+use leash_tree::{blocking, ledger::store::Store};
 
 /// The size of a tree according to the ledger.
 #[derive(Clone, Copy, Debug)]

@@ -11,12 +11,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
 use super::listeners::ConnectionSignals;
-use crate::admission::ListenerRules;
-use crate::config::Secret;
 use crate::control::{self, Jobs, Problem};
-use crate::listen;
-use crate::metrics::add;
-use crate::respond::Answer;
+use crate::{admission::ListenerRules, config::Secret, listen, metrics::add, respond::Answer};
 use leash_model::limits;
 
 /// The proof that a caller must give.

@@ -7,11 +7,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
 use super::caller::{self, CallerProof};
-use super::socket::SocketClaim;
-use super::{ControlSettings, ControlSocket};
-use crate::control::Jobs;
+use super::{ControlSettings, ControlSocket, socket::SocketClaim};
 use crate::error::{ControlError, ServeError};
-use crate::{control_client, listen};
+use crate::{control::Jobs, control_client, listen};
 use leash_model::error::with_causes;
 use leash_tree::ledger::store;
 use leash_upstream::notice::Notice;

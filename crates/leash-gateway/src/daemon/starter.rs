@@ -5,11 +5,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use crate::control::Jobs;
-use leash_model::clock::Moment;
-use leash_model::limits;
-use leash_tree::platform::identity;
-use leash_tree::platform::linux::AsyncPidfd;
-use leash_tree::tree::supervisor::FirstLook;
+use leash_model::{clock::Moment, limits};
+use leash_tree::{platform::identity, platform::linux::AsyncPidfd, tree::supervisor::FirstLook};
 
 /// The process that started a gateway on demand.
 #[derive(Debug)]

@@ -9,8 +9,7 @@ use std::time::Duration;
 use super::socket::SocketClaim;
 use super::starter::{UnusedDecision, UnusedTimer};
 use crate::error::ControlError;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use leash_model::{clock::Moment, limits};
 use testkit::Scratch;
 
 fn private() -> Scratch {

@@ -6,12 +6,8 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::holding::{self, UpstreamHolding};
-use super::revive;
-use super::unanswered::Unanswered;
-use crate::call::Call;
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::state::session::ClientSession;
+use super::{revive, unanswered::Unanswered};
+use crate::{call::Call, state::gateway::Gateway, state::server::Server, state::session::ClientSession};
 use leash_model::limits;
 use leash_protocol::headers;
 

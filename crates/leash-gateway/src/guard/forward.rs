@@ -12,18 +12,12 @@ use serde_json::value::RawValue;
 use super::RequestFacts;
 use super::holding::{self, UpstreamHolding, UpstreamParts};
 use super::stream::{ForwardedBody, ResponseLimit};
-use crate::call::Call;
 use crate::config::{self, ServerTarget};
 use crate::respond::{self, Answer};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::state::session::ClientSession;
-use leash_model::limits;
-use leash_model::receipt::Reason;
-use leash_protocol::envelope::codes;
-use leash_protocol::headers;
-use leash_upstream::body::Body;
-use leash_upstream::client::UpstreamError;
+use crate::{call::Call, state::gateway::Gateway, state::server::Server, state::session::ClientSession};
+use leash_model::{limits, receipt::Reason};
+use leash_protocol::{envelope::codes, headers};
+use leash_upstream::{body::Body, client::UpstreamError};
 
 /// Headers that leash does not forward: it sets them itself, or they do not concern the upstream.
 const NOT_FORWARDED: [HeaderName; 6] = [

@@ -7,19 +7,14 @@ use hyper::header::HeaderValue;
 use hyper::{Method, Response, StatusCode};
 
 use super::holding::{self, UpstreamHolding};
-use super::listen::ListenBody;
-use super::stream::ResponseLimit;
-use super::{RequestFacts, forward, revive};
-use crate::call::Call;
+use super::{RequestFacts, forward, listen::ListenBody, revive, stream::ResponseLimit};
 use crate::respond::{self, Answer};
-use crate::state::gateway::Gateway;
 use crate::state::session::{ClientSession, InFlight};
+use crate::{call::Call, state::gateway::Gateway};
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::codes;
-use leash_protocol::headers;
-use leash_upstream::body::Body;
-use leash_upstream::client::UpstreamError;
+use leash_protocol::{envelope::codes, headers};
 use leash_upstream::lost::{Lost, lost};
+use leash_upstream::{body::Body, client::UpstreamError};
 
 /// The response of an upstream.
 enum UpstreamResponse {

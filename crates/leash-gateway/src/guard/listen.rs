@@ -13,11 +13,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::holding;
 use super::stream::{Boundary, CutOff, ResponseLimit, poll_passed};
-use crate::keep_alive::PingAction;
-use crate::metrics::Counters;
-use crate::state::session::ClientSession;
-use leash_model::limits;
-use leash_model::receipt::Reason;
+use crate::{keep_alive::PingAction, metrics::Counters, state::session::ClientSession};
+use leash_model::{limits, receipt::Reason};
 use leash_protocol::sse;
 use leash_upstream::body::BodyError;
 

@@ -18,13 +18,10 @@ use tokio::sync::Notify;
 use super::forward;
 use super::holding::{self, UpstreamHolding};
 use super::opening::{InitializeReader, InitializeResponse};
-use crate::state::gateway::Gateway;
-use crate::state::session::ClientSession;
-use leash_model::limits;
-use leash_model::receipt::Reason;
+use crate::{state::gateway::Gateway, state::session::ClientSession};
+use leash_model::{limits, receipt::Reason};
 use leash_protocol::headers;
-use leash_upstream::client::UpstreamError;
-use leash_upstream::lost::Lost;
+use leash_upstream::{client::UpstreamError, lost::Lost};
 
 /// The messages that open a session anew, and the state of the revival.
 pub(super) struct Revival {

@@ -11,20 +11,14 @@ use hyper::body::{Body as HttpBody, Frame, Incoming};
 use hyper::{Method, Response, StatusCode, Uri};
 
 use super::holding::{self, UpstreamHolding};
-use super::listen::ListenBody;
 use super::stream::{Boundary, ResponseLimit};
-use super::unanswered::ResponseFinder;
-use super::{RequestFacts, forward};
-use crate::call::Call;
+use super::{RequestFacts, forward, listen::ListenBody, unanswered::ResponseFinder};
 use crate::respond::{self, Answer};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
 use crate::state::session::{self, ClientSession};
-use leash_model::limits;
-use leash_model::receipt::Reason;
-use leash_protocol::envelope::codes;
-use leash_protocol::headers;
+use crate::{call::Call, state::gateway::Gateway, state::server::Server};
+use leash_model::{limits, receipt::Reason};
 use leash_protocol::sse::{self, Splitter};
+use leash_protocol::{envelope::codes, headers};
 use leash_upstream::body::{Body, BodyError};
 use leash_upstream::client;
 

@@ -8,8 +8,7 @@ use std::rc::Rc;
 use leash_model::receipt::{Reason, Receipt};
 use leash_upstream::keeper::HeldSession;
 
-use super::gateway::Gateway;
-use super::session::ClientSession;
+use super::{gateway::Gateway, session::ClientSession};
 
 /// The end of a holding, with its receipt if there is one.
 pub(crate) type Release<'a> = Pin<Box<dyn Future<Output = Option<Receipt>> + 'a>>;

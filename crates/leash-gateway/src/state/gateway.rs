@@ -7,10 +7,8 @@ use std::rc::Rc;
 
 use tokio_util::task::TaskTracker;
 
-use super::keeper_link::KeeperLink;
 use super::server::{Occupied, Server};
-use super::session::ClientSession;
-use super::stop::Stop;
+use super::{keeper_link::KeeperLink, session::ClientSession, stop::Stop};
 use crate::budget::{Bounds, Budget, BudgetClient, LimitReached, Share};
 use crate::config::Settings;
 use crate::connection::Principals;
@@ -24,9 +22,8 @@ use leash_tree::owner::peer::Lookup;
 use leash_tree::owner::peer::resolver::Resolver;
 use leash_tree::owner::peer::watch::Watchers;
 use leash_tree::places::Places;
-use leash_upstream::client::UpstreamClient;
 use leash_upstream::heap::{Counted, HeapTrimmer};
-use leash_upstream::notice::Notice;
+use leash_upstream::{client::UpstreamClient, notice::Notice};
 
 /// The label that names the gateway of a tree.
 pub(crate) const GATEWAY_LABEL: &str = "gateway";

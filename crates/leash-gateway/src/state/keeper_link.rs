@@ -13,11 +13,9 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::gateway::Gateway;
-use super::session::ClientSession;
+use super::{gateway::Gateway, session::ClientSession};
 use crate::config::Settings;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use leash_model::{clock::Moment, limits};
 use leash_tree::platform::linux::{self, AsyncPidfd};
 use leash_upstream::keeper::{HeldSession, KeeperMessage, KeeperOrders, KeeperProcess, handover};
 

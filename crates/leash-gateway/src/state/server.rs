@@ -8,16 +8,9 @@ use std::rc::Rc;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::account::JobAccount;
-use super::backend::SharedTrees;
-use super::session::ClientSession;
-use super::stop::StopOrder;
-use crate::budget::Budget;
-use crate::config;
-use leash_model::client_session::SessionTimes;
-use leash_model::containment::Containment;
-use leash_model::limits;
-use leash_model::receipt::Receipt;
+use super::{account::JobAccount, backend::SharedTrees, session::ClientSession, stop::StopOrder};
+use crate::{budget::Budget, config};
+use leash_model::{client_session::SessionTimes, containment::Containment, limits, receipt::Receipt};
 
 /// The name of the shared counters of all servers of jobs. Counters per server would grow with the number of jobs.
 pub(crate) const JOBS_BUCKET: &str = "session";

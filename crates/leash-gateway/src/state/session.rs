@@ -8,24 +8,18 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::backend::SessionHolding;
 use super::gateway::{Gateway, SessionSlot};
-use super::server::Server;
-use crate::budget::BudgetClient;
-use crate::call::Call;
-use crate::config::OwnerPolicy;
+use super::{backend::SessionHolding, server::Server};
 use crate::connection::{ConnectionEnds, Principal};
 use crate::respond::{self, Answer};
 use crate::timers::{Timed, Timer};
+use crate::{budget::BudgetClient, call::Call, config::OwnerPolicy};
 use leash_model::client_session::{Effect, Event, SessionLife, State};
 use leash_model::clock::{self, Moment};
-use leash_model::identity::Identity;
 use leash_model::receipt::{Reason, Receipt};
-use leash_model::{id, limits};
-use leash_tree::owner::peer::watch::WatchId;
+use leash_model::{id, identity::Identity, limits};
 use leash_tree::owner::peer::{Holders, UnknownReason};
-use leash_tree::platform::identity::HeldProcess;
-use leash_tree::platform::proc::Proc;
+use leash_tree::{owner::peer::watch::WatchId, platform::identity::HeldProcess, platform::proc::Proc};
 use leash_upstream::keeper::{Headers, ResumeFacts};
 use leash_upstream::notice::Notice;
 

@@ -10,11 +10,10 @@ use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::child::{ServerProcess, StartedTree};
-use super::log::GET;
 use super::output::{self, Burst, MessageSink};
-use super::reader::StreamReader;
 use super::switch::{CannotBegin, NewRequest, Switch};
 use super::window::{self, Window, WindowedPipe};
+use super::{log::GET, reader::StreamReader};
 use crate::keep_alive::{PingAction, Pings};
 use crate::metrics::Counters;
 use crate::response_memory::MemoryAccount;

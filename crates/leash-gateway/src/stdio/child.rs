@@ -14,22 +14,16 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
-use super::input::ServerInput;
-use super::shared_trees;
+use super::{input::ServerInput, shared_trees};
 use crate::config::{ServerCommand, ServerTarget};
 use crate::metrics::{Counters, add};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{RunningTree, Server};
 use crate::state::stop::StopSignal;
-use leash_model::containment::ContainmentWish;
-use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
-use leash_model::start_failure::StartFailure;
-use leash_tree::blocking;
-use leash_tree::contain::caps::Caps;
-use leash_tree::platform::linux;
-use leash_tree::tree::failure::failed;
+use leash_model::{containment::ContainmentWish, limits, start_failure::StartFailure};
 use leash_tree::tree::{Spec, Tree};
+use leash_tree::{blocking, contain::caps::Caps, platform::linux, tree::failure::failed};
 
 /// A running tree with its pipes.
 pub(super) struct StartedTree {

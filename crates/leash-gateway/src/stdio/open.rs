@@ -8,18 +8,11 @@ use hyper::StatusCode;
 use hyper::header::HeaderValue;
 use tokio::sync::oneshot;
 
-use super::bridge::Bridge;
-use super::events::Events;
-use super::reader::StreamBody;
 use super::switch::{NewRequest, PostAnswer};
-use super::{child, modern, post};
-use crate::call::Call;
+use super::{bridge::Bridge, child, events::Events, modern, post, reader::StreamBody};
 use crate::respond::{self, Answer};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::state::session::ClientSession;
-use leash_model::receipt::Reason;
-use leash_model::start_failure::StartFailure;
+use crate::{call::Call, state::gateway::Gateway, state::server::Server, state::session::ClientSession};
+use leash_model::{receipt::Reason, start_failure::StartFailure};
 use leash_protocol::envelope::{Envelope, IdKey};
 use leash_protocol::headers;
 

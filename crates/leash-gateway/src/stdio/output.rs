@@ -10,10 +10,8 @@ use tokio::net::unix::pipe::Receiver;
 use tokio::time::timeout;
 
 use crate::metrics::{Counters, add};
-use crate::response_memory::MemoryAccount;
-use crate::state::gateway::Gateway;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use crate::{response_memory::MemoryAccount, state::gateway::Gateway};
+use leash_model::{clock::Moment, limits};
 use leash_protocol::envelope::Message;
 use leash_protocol::frame::{Line, Lines};
 

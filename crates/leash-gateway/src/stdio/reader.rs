@@ -8,11 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Interval;
 
-use super::bridge::Bridge;
 use super::events::{Feed, pauses};
 use super::log::{GET, NextMessage, StreamId};
-use super::output::MessageSink as _;
-use super::switch::PostAnswer;
+use super::{bridge::Bridge, output::MessageSink as _, switch::PostAnswer};
 use crate::state::session::InFlight;
 use leash_model::limits;
 

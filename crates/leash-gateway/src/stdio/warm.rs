@@ -14,8 +14,7 @@ use super::child::{self, ServerProcess, StartedTree};
 use super::shared_trees;
 use crate::state::gateway::Gateway;
 use crate::state::server::{Occupied, Server};
-use leash_model::receipt::Reason;
-use leash_model::start_failure::StartFailure;
+use leash_model::{receipt::Reason, start_failure::StartFailure};
 
 /// Holds the tree that was started in advance.
 #[derive(Default)]

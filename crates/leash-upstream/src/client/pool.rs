@@ -15,8 +15,7 @@ use hyper::{Request, Response, StatusCode, Uri};
 
 use super::{Connector, UpstreamError, root_cause};
 use crate::heap::HeapTrimmer;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use leash_model::{clock::Moment, limits};
 use leash_protocol::headers;
 
 /// Sends requests on idle connections or on new ones. Cheap to clone; clones share the connections.

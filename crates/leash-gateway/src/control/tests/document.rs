@@ -5,8 +5,7 @@ use std::sync::LazyLock;
 
 use super::*;
 use crate::config::{LEASE, NEW_SESSION, RequestError, read_request};
-use crate::control::openapi;
-use crate::respond::Answer;
+use crate::{control::openapi, respond::Answer};
 use leash_upstream::scripted::run;
 use testkit::openapi::OpenApi;
 

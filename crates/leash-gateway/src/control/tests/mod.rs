@@ -27,18 +27,13 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Settings;
 use crate::control::{self, Jobs};
-use crate::state::gateway::Gateway;
-use crate::{listen, serve};
+use crate::{config::Settings, listen, serve, state::gateway::Gateway};
 use leash_model::receipt::Receipt;
 use leash_protocol::headers::SESSION_ID;
-use leash_tree::ledger::book::Book;
-use leash_tree::ledger::receipts;
-use leash_tree::places::Places;
-use leash_upstream::body::Body;
-use leash_upstream::client::UpstreamClient;
+use leash_tree::{ledger::book::Book, ledger::receipts, places::Places};
 use leash_upstream::scripted::{Reply, Scripted, Seen, reply, status};
+use leash_upstream::{body::Body, client::UpstreamClient};
 use testkit::Scratch;
 
 const INITIALIZE: &str =

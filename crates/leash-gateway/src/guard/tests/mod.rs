@@ -23,20 +23,13 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, OwnerPolicy, ServerTarget, SessionPolicy, Settings};
-use crate::control::Jobs;
-use crate::state::gateway::Gateway;
-use crate::{listen, serve};
+use crate::{control::Jobs, listen, serve, state::gateway::Gateway};
 use leash_model::clock::Moment;
 use leash_model::receipt::{DeleteHow, Reason, Receipt};
 use leash_protocol::headers::SESSION_ID;
-use leash_tree::ledger::book::Book;
-use leash_tree::ledger::receipts;
-use leash_tree::places::Places;
-use leash_upstream::address::HttpTransport;
-use leash_upstream::body::Body;
-use leash_upstream::client::UpstreamClient;
-use leash_upstream::notice::Notice;
+use leash_tree::{ledger::book::Book, ledger::receipts, places::Places};
 use leash_upstream::scripted::{Reply, Scripted, Seen, reply, status};
+use leash_upstream::{address::HttpTransport, body::Body, client::UpstreamClient, notice::Notice};
 use testkit::Scratch;
 
 pub(super) const INITIALIZE: &str =

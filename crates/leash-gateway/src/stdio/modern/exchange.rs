@@ -14,9 +14,7 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
-use crate::stdio::log::NextMessage;
-use crate::stdio::waiting_task::WaitingTask;
-use crate::stdio::window::TimerTurns;
+use crate::{stdio::log::NextMessage, stdio::waiting_task::WaitingTask, stdio::window::TimerTurns};
 use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, Splice, codes, error_body};
 use leash_protocol::header_copies::HeaderCopies;
 

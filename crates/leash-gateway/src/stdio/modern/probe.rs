@@ -10,15 +10,10 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::machine::{EraAnswer, KnownEra};
-use super::tree::ModernTree;
-use super::{NoTree, PrincipalTree, exchange};
-use crate::call::Call;
-use crate::connection::Principal;
+use super::{NoTree, PrincipalTree, exchange, tree::ModernTree};
 use crate::state::gateway::{Gateway, SessionSlot};
-use crate::state::server::Server;
-use crate::stdio::shared_trees;
-use leash_model::receipt::Reason;
-use leash_model::start_failure::StartFailure;
+use crate::{call::Call, connection::Principal, state::server::Server, stdio::shared_trees};
+use leash_model::{receipt::Reason, start_failure::StartFailure};
 use leash_protocol::envelope::{Envelope, Message, Splice};
 use leash_upstream::origin::Origin;
 

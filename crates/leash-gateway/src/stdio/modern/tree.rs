@@ -25,13 +25,9 @@ use crate::stdio::log::NextMessage;
 use crate::stdio::output::{self, Burst, MessageSink};
 use crate::stdio::shared_trees;
 use crate::stdio::window::{self, Window, WindowedPipe};
-use leash_model::clock::Moment;
-use leash_model::receipt::Reason;
-use leash_model::start_failure::StartFailure;
-use leash_model::{id, limits};
+use leash_model::{clock::Moment, id, limits, receipt::Reason, start_failure::StartFailure};
 use leash_protocol::envelope::{Envelope, Message};
-use leash_upstream::notice::Notice;
-use leash_upstream::origin::Origin;
+use leash_upstream::{notice::Notice, origin::Origin};
 
 /// The longest pause between two checks of the idle timeout: a reload may have made it shorter.
 const LOOK: Duration = Duration::from_secs(60);
