@@ -10,31 +10,18 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{ServerTarget, Settings};
-use crate::connection::Principals;
 use crate::control::{Job, Jobs};
 use crate::daemon::{self, ControlListeners, ControlSettings, RunningListeners};
 use crate::error::{ControlError, ServeError};
-use crate::metrics::Metrics;
-use crate::response_memory::ResponseMemory;
-use crate::state::gateway::Gateway;
 use crate::state::keeper_link::{self, KeeperLink};
-use crate::state::server::Server;
-use crate::state::session::ClientSession;
-use crate::state::stop::Stop;
-use crate::timers::Timers;
-use crate::watch_file::FileWatch;
-use crate::{listen, stdio, sweep, takeover};
+use crate::state::{gateway::Gateway, server::Server, session::ClientSession, stop::Stop};
+use crate::{connection::Principals, metrics::Metrics, response_memory::ResponseMemory};
+use crate::{listen, stdio, sweep, takeover, timers::Timers, watch_file::FileWatch};
 use leash_model::{clock::Moment, limits, receipt::Reason};
-use leash_tree::ledger::book::Book;
-use leash_tree::ledger::store::Store;
-use leash_tree::owner::peer::Lookup;
-use leash_tree::owner::peer::resolver::Resolver;
-use leash_tree::owner::peer::watch::Watchers;
 use leash_tree::owner::{self, OwnerWatch};
-use leash_tree::places::Places;
-use leash_tree::platform::proc::Proc;
+use leash_tree::owner::{peer::Lookup, peer::resolver::Resolver, peer::watch::Watchers};
 use leash_tree::platform::{command, linux};
-use leash_tree::{blocking, tree};
+use leash_tree::{blocking, ledger::book::Book, ledger::store::Store, places::Places, platform::proc::Proc, tree};
 use leash_upstream::{client::UpstreamClient, heap::HeapTrimmer, notice::Notice, runtime::runtime};
 
 /// The inputs of a gateway from the program around it.

@@ -10,15 +10,10 @@ use hyper::{HeaderMap, StatusCode, Uri};
 use tokio_util::sync::CancellationToken;
 
 use super::{forward, revive::Revival, unanswered::Unanswered};
-use crate::budget::BudgetClient;
-use crate::call::Call;
-use crate::config::ServerTarget;
-use crate::keep_alive::Pings;
-use crate::metrics::add;
 use crate::state::backend::{Release, SessionHolding};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
 use crate::state::session::{ClientSession, SessionStart};
+use crate::state::{gateway::Gateway, server::Server};
+use crate::{budget::BudgetClient, call::Call, config::ServerTarget, keep_alive::Pings, metrics::add};
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
 use leash_model::{client_session::SessionLife, id, limits};

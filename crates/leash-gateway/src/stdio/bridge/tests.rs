@@ -9,10 +9,8 @@ use tokio::task::LocalSet;
 use tokio::time::{Duration, timeout};
 
 use super::*;
-use crate::response_memory::ResponseMemory;
-use crate::state::stop::StopOrder;
-use crate::stdio::log::NextMessage;
-use crate::stdio::switch::PostAnswer;
+use crate::stdio::{log::NextMessage, switch::PostAnswer};
+use crate::{response_memory::ResponseMemory, state::stop::StopOrder};
 use leash_upstream::origin::Origin;
 
 /// Longer than any test here takes.
