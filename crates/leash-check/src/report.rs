@@ -3,8 +3,7 @@
 //! The XML is made by hand: `quick-junit` drops tabs, line breaks in messages and the words behind an escape character,
 //! and lets U+FFFE pass, which no parser accepts.
 
-use std::fmt::Write as _;
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use serde::Serialize;
 

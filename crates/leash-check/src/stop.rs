@@ -1,8 +1,7 @@
 //! Stops a check early on a signal, without leaving processes or sessions behind.
 
-use std::cell::RefCell;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{cell::RefCell, io};
 
 use super::CheckError;
 use leash_tree::tree::supervisor::{self, FirstLook};

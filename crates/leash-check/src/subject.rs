@@ -1,11 +1,9 @@
 //! The program under test, running in a containment of leash. leash only observes until [`Subject::end`]: the grace of
 //! the containment is longer than the longest wait of a check. Only if the check itself dies is there no grace at all.
 
-use std::ffi::OsString;
-use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::{ffi::OsString, fs::File, time::Duration};
 
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};

@@ -38,9 +38,7 @@ mod run;
 mod send;
 mod upstream_sessions;
 
-use std::collections::BTreeMap;
-use std::io;
-use std::time::Duration;
+use std::{collections::BTreeMap, io, time::Duration};
 
 use thiserror::Error;
 

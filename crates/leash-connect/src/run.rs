@@ -1,11 +1,7 @@
 //! The main loop of a connection: it begins, passes lines until an event ends it, and ends the upstream sessions it
 //! holds.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{io, os::fd::OwnedFd, pin::Pin, rc::Rc, time::Duration};
 
 use tokio::task::JoinHandle;
 

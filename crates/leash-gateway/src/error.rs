@@ -1,8 +1,6 @@
 //! The reasons that a gateway cannot start.
 
-use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::{io, net::SocketAddr, path::PathBuf};
 
 use leash_model::limits;
 use leash_tree::{ledger::book::BookError, ledger::store::StoreError};

@@ -1,14 +1,10 @@
 //! The front: the steps of every request before it reaches a server, in this order.
 
-use std::convert::Infallible;
-use std::rc::Rc;
+use std::{convert::Infallible, rc::Rc};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
-use hyper::header::CONTENT_LENGTH;
-use hyper::http::request::Parts;
-use hyper::{Method, Request, StatusCode, Uri};
+use hyper::{Method, Request, StatusCode, Uri, body::Incoming, header::CONTENT_LENGTH, http::request::Parts};
 
 use crate::admission::{self, ListenerRules};
 use crate::budget::{Bounds, BudgetClient, LimitReached, Share};

@@ -1,8 +1,7 @@
 //! Metrics for Prometheus. The gateway's one thread counts them and writes them as text on request.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::{collections::BTreeMap, rc::Rc};
 
 use hyper::StatusCode;
 

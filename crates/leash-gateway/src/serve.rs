@@ -1,13 +1,10 @@
 //! The life of a gateway: it starts, listens, handles signals and reloads, and ends everything that it began.
 
 use std::cell::{Cell, RefCell};
-use std::io;
-use std::path::PathBuf;
-use std::rc::Rc;
+use std::{io, path::PathBuf, rc::Rc};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::config::{ServerTarget, Settings};
 use crate::control::{Job, Jobs};

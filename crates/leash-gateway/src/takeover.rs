@@ -4,10 +4,7 @@
 //! before that step, the dead gateway's keeper ends the sessions. After it, the new gateway's keeper does, which was
 //! told everything before the step.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
-use std::rc::Rc;
+use std::{collections::HashMap, net::SocketAddr, os::unix::net::UnixStream, rc::Rc};
 
 use crate::{config::Settings, guard, state::gateway::Gateway, state::keeper_link};
 use leash_tree::ledger::book::{Book, BookCommand, BookError, Cover, Entry, Listed};

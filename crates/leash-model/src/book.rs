@@ -1,7 +1,6 @@
 //! The entry of one upstream session in a book of the ledger.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 

@@ -50,8 +50,7 @@ mod service;
 mod sessions;
 mod sweeper;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 

@@ -1,10 +1,9 @@
 //! The state that all clones of a guard share: its options, its tasks and the table of sessions. It knows of a session
 //! `E` only its number.
 
-use std::collections::hash_map::Entry as Entries;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::{collections::hash_map::Entry as Entries, time::Duration};
 
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;

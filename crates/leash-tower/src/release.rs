@@ -1,9 +1,8 @@
 //! Ends a session in the service below: sends DELETE until the answer is final or the tries are used up.
 
-use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};

@@ -1,7 +1,6 @@
 //! The handle to a guard's sessions, for the program that runs the server.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::entry::{SessionEntry, Shared};
 use super::{release::Ended, sweeper};

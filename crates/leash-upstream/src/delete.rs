@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::header::ACCEPT;
-use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
+use hyper::{HeaderMap, Method, Request, StatusCode, Uri, header::ACCEPT};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::client::{UpstreamClient, UpstreamError};

@@ -1,11 +1,8 @@
 //! Ends the upstream sessions that dead gateways and connections have left. Their keepers do it; if a keeper is dead
 //! too, the next gateway or connection does it in the background. A book is one process's file in the ledger.
 
-use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet, VecDeque};
-use std::io;
-use std::path::Path;
-use std::time::Duration;
+use std::{cell::RefCell, io, path::Path, time::Duration};
 
 use hyper::{HeaderMap, Uri};
 use tokio::task::JoinSet;

@@ -5,9 +5,8 @@ mod judge;
 pub mod stand_in;
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::json;

@@ -3,9 +3,7 @@
 mod judge;
 mod test_client;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use hyper::Uri;
 use tokio::task::LocalSet;

@@ -4,10 +4,8 @@ mod judge;
 mod plan;
 pub(crate) mod talk;
 
-use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
-use std::time::Duration;
+use std::{ffi::OsString, io::ErrorKind, time::Duration};
 
 use rustix::process::Signal;
 

@@ -1,7 +1,6 @@
 //! The driver of [`crate::machine`]: applies events to a connection's life and performs the effects.
 
-use std::cell::Ref;
-use std::rc::Rc;
+use std::{cell::Ref, rc::Rc};
 
 use hyper::{Method, StatusCode, Uri};
 

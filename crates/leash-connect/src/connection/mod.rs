@@ -11,8 +11,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::exchange::Exchange;
 use crate::http::HttpClient;

@@ -2,8 +2,7 @@
 //! once, each with a JSON pointer to it. Variables are not expanded: the daemon does not have the environment of the
 //! caller.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 

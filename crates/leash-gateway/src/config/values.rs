@@ -1,7 +1,6 @@
 //! Reads the values of fields: durations, sizes, counts, and texts with variables.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use schemars::{Schema, SchemaGenerator};
 use serde_json::value::RawValue;

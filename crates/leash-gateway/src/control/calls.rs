@@ -1,9 +1,7 @@
 //! Calls of MCP clients to the servers of a job, from the head of the request to the last byte of the answer.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::{future::Future, pin::Pin, rc::Rc};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};

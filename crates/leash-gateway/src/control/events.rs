@@ -1,10 +1,9 @@
 //! The event streams of jobs. A client that does not read is cut off, and its last event says so.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
+use std::{collections::VecDeque, pin::Pin};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};

@@ -1,9 +1,8 @@
 //! A running job: the driver of [`crate::control::job_machine`].
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

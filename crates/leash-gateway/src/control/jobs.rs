@@ -2,9 +2,7 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::path::Path;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{path::Path, rc::Rc, time::Duration};
 
 use tokio::sync::Notify;
 

@@ -1,8 +1,6 @@
 //! Makes the views of jobs.
 
-use std::collections::HashMap;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{collections::HashMap, rc::Rc, time::Duration};
 
 use super::job::{self, Job};
 use super::jobs::Jobs;

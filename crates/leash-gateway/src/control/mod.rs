@@ -28,9 +28,8 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use hyper::{HeaderMap, Request};
+use hyper::{HeaderMap, Request, body::Incoming};
 
 use crate::config::{LeaseRequest, read_request};
 use crate::respond::Answer;

@@ -1,11 +1,8 @@
 //! One connection to the control API: checks the caller, and serves its requests.
 
-use std::net::SocketAddr;
-use std::rc::Rc;
+use std::{net::SocketAddr, rc::Rc};
 
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
+use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;

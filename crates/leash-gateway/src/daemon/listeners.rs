@@ -1,7 +1,6 @@
 //! The accept loops of the control API. leash binds them before the gateway starts and closes them before it ends.
 
-use std::path::Path;
-use std::rc::Rc;
+use std::{path::Path, rc::Rc};
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;

@@ -1,8 +1,6 @@
 //! The lifetime of a gateway that was started on demand: it exits when its starter is dead and it has no sessions.
 
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use crate::control::Jobs;
 use leash_model::{clock::Moment, limits};

@@ -1,10 +1,9 @@
 //! Tests of the control socket's path and of the lifetime on demand.
 
-use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use super::socket::SocketClaim;
 use super::starter::{UnusedDecision, UnusedTimer};

@@ -5,8 +5,7 @@ use std::rc::Rc;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::http::response::Parts;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, http::response::Parts};
 use serde_json::value::RawValue;
 
 use super::RequestFacts;

@@ -2,8 +2,7 @@
 //! its DELETE.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::rc::Rc;
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode, Uri};

@@ -2,9 +2,7 @@
 
 use std::rc::Rc;
 
-use hyper::body::Incoming;
-use hyper::header::HeaderValue;
-use hyper::{Method, Response, StatusCode};
+use hyper::{Method, Response, StatusCode, body::Incoming, header::HeaderValue};
 
 use super::holding::{self, UpstreamHolding};
 use super::{RequestFacts, forward, listen::ListenBody, revive, stream::ResponseLimit};

@@ -2,8 +2,7 @@
 
 use std::rc::Rc;
 
-use hyper::body::Incoming;
-use hyper::{Response, StatusCode};
+use hyper::{Response, StatusCode, body::Incoming};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 

@@ -1,11 +1,8 @@
 //! Streams for the server's own messages. leash adds comments while the server is silent, and pings that show if the
 //! client is still there.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{future::Future, pin::Pin, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming};

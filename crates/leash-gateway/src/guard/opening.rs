@@ -1,13 +1,11 @@
 //! Reads the response to `initialize` while it passes: did the server agree, and on which version?
 
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::{pin::Pin, rc::Rc};
 
 use bytes::{Bytes, BytesMut};
-use hyper::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use hyper::header::CONTENT_ENCODING;
+use hyper::{HeaderMap, header::CONTENT_ENCODING};
 
 use super::holding;
 use super::stream::{CutOff, ResponseLimit, poll_passed};

@@ -5,14 +5,12 @@
 //! keeps the order of the host's messages, and opens the stream of the server and HTTP+SSE again.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, body::Incoming};
 use tokio::sync::Notify;
 
 use super::forward;

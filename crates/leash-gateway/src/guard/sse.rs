@@ -1,9 +1,8 @@
 //! The transport of 2024-11-05 (HTTP+SSE). The session is a GET that stays open. The client POSTs its messages to an
 //! address in the server's first event. leash puts its own address there and ends both halves together.
 
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::{pin::Pin, rc::Rc};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;

@@ -1,9 +1,7 @@
 //! Response bodies on their way to the client. Every byte passes unchanged.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::{future::Future, pin::Pin, rc::Rc};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};

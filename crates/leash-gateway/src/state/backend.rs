@@ -1,9 +1,6 @@
 //! The interfaces through which the shared state reaches the two kinds of servers: programs (`stdio`) and HTTP servers (`guard`).
 
-use std::any::Any;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
+use std::{any::Any, future::Future, pin::Pin, rc::Rc};
 
 use leash_model::receipt::{Reason, Receipt};
 use leash_upstream::keeper::HeldSession;

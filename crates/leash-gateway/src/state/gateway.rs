@@ -1,9 +1,8 @@
 //! The state that all connections share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::rc::Rc;
+use std::{collections::HashMap, rc::Rc};
 
 use tokio_util::task::TaskTracker;
 

@@ -6,10 +6,9 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{HashMap, HashSet};
-use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use tokio::sync::Notify;
 

@@ -1,9 +1,7 @@
 //! A server behind the gateway, and its sessions.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::{any::Any, collections::HashMap, rc::Rc};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;

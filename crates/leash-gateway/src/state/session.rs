@@ -1,10 +1,8 @@
 //! A running client session: the driver of [`leash_model::client_session`].
 
-use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::future::Future;
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::{any::Any, future::Future, time::Duration};
 
 use tokio::sync::Notify;
 

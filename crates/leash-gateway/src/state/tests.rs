@@ -1,9 +1,6 @@
 //! Client sessions and their timers, with a paused clock and a holding that is neither a process nor a socket.
 
-use std::cell::RefCell;
-use std::future::Future;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{cell::RefCell, future::Future, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use hyper::{HeaderMap, Method};

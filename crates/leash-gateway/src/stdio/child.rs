@@ -1,17 +1,11 @@
 //! A server's process tree behind the gateway, and the two pipes to it.
 
 use std::cell::{Cell, OnceCell};
-use std::future::poll_fn;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::{future::poll_fn, io, os::fd::OwnedFd, rc::Rc};
 
-use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::{Receiver, Sender};
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::{io::unix::AsyncFd, sync::Notify, task::AbortHandle, time::timeout};
 use tokio_util::task::TaskTracker;
 
 use super::{input::ServerInput, shared_trees};

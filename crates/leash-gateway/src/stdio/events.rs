@@ -1,9 +1,7 @@
 //! A stream of a session as the body of an HTTP response.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::{collections::VecDeque, pin::Pin, time::Duration};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};

@@ -4,14 +4,12 @@
 //! writes it, because a connection that is dropped in the middle of a line must not leave half a line in the pipe.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::rc::Rc;
+use std::{collections::VecDeque, rc::Rc};
 
 use bytes::{Buf as _, Bytes};
 use memchr::memchr2;
-use tokio::net::unix::pipe::Sender;
-use tokio::sync::Notify;
+use tokio::{net::unix::pipe::Sender, sync::Notify};
 use tokio_util::task::TaskTracker;
 
 use leash_model::limits;

@@ -1,11 +1,9 @@
 //! POST of `initialize`: a session begins, with a tree of its own.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::{cell::Cell, rc::Rc};
 
 use bytes::Bytes;
-use hyper::StatusCode;
-use hyper::header::HeaderValue;
+use hyper::{StatusCode, header::HeaderValue};
 use tokio::sync::oneshot;
 
 use super::switch::{NewRequest, PostAnswer};

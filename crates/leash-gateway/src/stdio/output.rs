@@ -1,13 +1,10 @@
 //! A server's stdout: reads it line by line, no faster than the sink takes the lines.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::io;
+use std::{cell::Cell, io};
 
 use bytes::Bytes;
-use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe::Receiver;
-use tokio::time::timeout;
+use tokio::{io::AsyncReadExt as _, net::unix::pipe::Receiver, time::timeout};
 
 use crate::metrics::{Counters, add};
 use crate::{response_memory::MemoryAccount, state::gateway::Gateway};

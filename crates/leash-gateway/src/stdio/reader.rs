@@ -1,9 +1,7 @@
 //! A connection that reads a stream of a session.
 
-use std::future::poll_fn;
-use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{future::poll_fn, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Interval;

@@ -3,8 +3,7 @@
 //! hyper-util's client does the same for any number of threads, but that was half of the cost of a request here.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::{collections::HashMap, rc::Rc};
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};

@@ -1,7 +1,6 @@
 //! The facts about a connection that its receipt needs and that never change.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 

@@ -8,10 +8,9 @@ pub mod handover;
 mod machine;
 pub mod process;
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::{io, process::Child};
 
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Uri};

@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::path::Path;
-use std::time::Duration;
+use std::{os::unix::net::UnixListener, path::Path, time::Duration};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;

@@ -1,7 +1,6 @@
 //! The OpenAPI document says what requests are accepted and what responses are sent.
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use super::*;
 use crate::config::{LEASE, NEW_SESSION, RequestError, read_request};

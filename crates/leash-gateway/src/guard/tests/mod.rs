@@ -9,16 +9,12 @@ mod sessions;
 mod sse;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{collections::BTreeSet, net::SocketAddr, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, body::Incoming};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

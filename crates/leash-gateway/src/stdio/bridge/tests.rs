@@ -1,12 +1,10 @@
 //! A bridge between real pipes; the test acts as the server.
 
-use std::future::Future;
-use std::rc::Weak;
+use std::{future::Future, rc::Weak};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::net::unix::pipe;
-use tokio::task::LocalSet;
 use tokio::time::{Duration, timeout};
+use tokio::{net::unix::pipe, task::LocalSet};
 
 use super::*;
 use crate::stdio::{log::NextMessage, switch::PostAnswer};

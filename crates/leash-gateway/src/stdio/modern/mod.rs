@@ -9,8 +9,7 @@ mod probe;
 mod tree;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::{collections::HashMap, rc::Rc};
 
 use bytes::Bytes;
 use hyper::StatusCode;

@@ -1,13 +1,10 @@
 //! Starts a modern tree, and asks the server for its era.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::{borrow::Cow, collections::BTreeMap, rc::Rc};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::{sync::oneshot, time::timeout};
 
 use super::machine::{EraAnswer, KnownEra};
 use super::{NoTree, PrincipalTree, exchange, tree::ModernTree};

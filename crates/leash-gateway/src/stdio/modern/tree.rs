@@ -1,10 +1,8 @@
 //! A server's tree that one principal's requests share.
 
-use std::cell::RefCell;
-use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{cell::RefCell, future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use hyper::HeaderMap;

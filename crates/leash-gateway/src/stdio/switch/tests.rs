@@ -1,5 +1,4 @@
-use std::collections::BTreeMap;
-use std::task::Waker;
+use std::{collections::BTreeMap, task::Waker};
 
 use proptest::prelude::*;
 
