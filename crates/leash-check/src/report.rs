@@ -8,6 +8,7 @@ use std::{fmt::Write as _, time::Duration};
 use serde::Serialize;
 
 use super::rule::Rule;
+use leash_model::duration;
 
 /// Version of the report's JSON; raised when a field changes its meaning.
 pub const VERSION: u32 = 1;
@@ -65,7 +66,7 @@ impl Row {
     /// Sets the time that it took.
     #[must_use]
     pub fn took(mut self, time: Duration) -> Row {
-        self.took_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.took_ms = duration::as_ms(time);
         self
     }
 }

@@ -13,8 +13,8 @@ use crate::state::account::{JobAccount, JobHoldings};
 use crate::timers::{Timed, Timer};
 use crate::{guard, state::gateway::Gateway, state::server::Server, state::stop::Stop, stdio};
 use leash_model::clock::{self, Moment};
-use leash_model::owner::Role;
 use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
+use leash_model::{duration, owner::Role};
 use leash_tree::{ledger::receipts, owner::peer::watch::WatchId, platform::identity::HeldProcess as Process};
 use leash_upstream::notice::Notice;
 
@@ -294,7 +294,7 @@ impl Job {
             ended_by: EndedBy::Gateway,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),
-            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            took_ms: duration::as_ms(took),
         }
     }
 

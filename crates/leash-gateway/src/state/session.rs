@@ -15,7 +15,7 @@ use crate::{budget::BudgetClient, call::Call, config::OwnerPolicy};
 use leash_model::client_session::{Effect, Event, SessionLife, State};
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::{Reason, Receipt};
-use leash_model::{id, identity::Identity, limits};
+use leash_model::{duration, id, identity::Identity, limits};
 use leash_tree::owner::peer::{Holders, UnknownReason};
 use leash_tree::{owner::peer::watch::WatchId, platform::identity::HeldProcess, platform::proc::Proc};
 use leash_upstream::keeper::{Headers, ResumeFacts};
@@ -139,7 +139,7 @@ impl ClientSession {
             owners: self.owners.borrow().iter().map(|(owner, _)| *owner).collect(),
             lost: life.lost(),
             unknown_client: life.unknown_client(),
-            born_ms: u64::try_from(born.as_millis()).unwrap_or(u64::MAX),
+            born_ms: duration::as_ms(born),
             revival: None,
         })
     }
