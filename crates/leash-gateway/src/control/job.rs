@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{events::EventKind, jobs::Jobs, joined, view::OwnerView};
 use crate::control::job_machine::{Effect, Event, JobLife, JobTimes, State};
+use crate::notified::wait_for;
 use crate::state::account::{JobAccount, JobHoldings};
 use crate::timers::{Timed, Timer};
 use crate::{guard, state::gateway::Gateway, state::server::Server, state::stop::Stop, stdio};
@@ -144,13 +145,7 @@ impl Job {
 
     /// Returns its receipt when it is over.
     pub(super) async fn over(&self) -> Rc<Receipt> {
-        loop {
-            let over = self.over.notified();
-            if let Some(receipt) = self.receipt.get() {
-                return Rc::clone(receipt);
-            }
-            over.await;
-        }
+        wait_for(&self.over, || self.receipt.get().cloned()).await
     }
 
     /// Its receipt, once it is over.

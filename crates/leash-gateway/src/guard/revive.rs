@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use super::forward;
 use super::holding::{self, UpstreamHolding};
 use super::opening::{InitializeReader, InitializeResponse};
-use crate::{state::gateway::Gateway, state::session::ClientSession};
+use crate::{notified::wait_until, state::gateway::Gateway, state::session::ClientSession};
 use leash_model::{limits, receipt::Reason};
 use leash_protocol::headers;
 use leash_upstream::{client::UpstreamError, lost::Lost};
@@ -67,13 +67,8 @@ impl Revival {
 
 /// Waits until no revival is under way.
 pub(super) async fn settled(upstream: &UpstreamHolding) {
-    let Some(revival) = upstream.revival() else { return };
-    loop {
-        let done = revival.done.notified();
-        if !revival.under_way.get() {
-            return;
-        }
-        done.await;
+    if let Some(revival) = upstream.revival() {
+        wait_until(&revival.done, || !revival.under_way.get()).await;
     }
 }
 

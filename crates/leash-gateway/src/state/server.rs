@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{account::JobAccount, backend::SharedTrees, session::ClientSession, stop::StopOrder};
-use crate::{budget::Budget, config};
+use crate::{budget::Budget, config, notified::wait_until};
 use leash_model::{client_session::SessionTimes, containment::Containment, limits, receipt::Receipt};
 
 /// The name of the shared counters of all servers of jobs. Counters per server would grow with the number of jobs.
@@ -152,13 +152,7 @@ impl Server {
 
     /// Returns when it is empty. Only for a server that was told to end: at any other, a session may begin right after.
     pub(crate) async fn empty(&self) {
-        loop {
-            let freed = self.freed.notified();
-            if self.is_empty() {
-                return;
-            }
-            freed.await;
-        }
+        wait_until(&self.freed, || self.is_empty()).await;
     }
 
     /// Returns when its job has been ending for so long that leash no longer waits for a late answer.

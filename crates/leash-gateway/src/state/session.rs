@@ -11,7 +11,7 @@ use super::{backend::SessionHolding, server::Server};
 use crate::connection::{ConnectionEnds, Principal};
 use crate::respond::{self, Answer};
 use crate::timers::{Timed, Timer};
-use crate::{budget::BudgetClient, call::Call, config::OwnerPolicy};
+use crate::{budget::BudgetClient, call::Call, config::OwnerPolicy, notified::wait_until};
 use leash_model::client_session::{Effect, Event, SessionLife, State};
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::{Reason, Receipt};
@@ -272,13 +272,7 @@ impl ClientSession {
 
     /// Returns when its holding is released.
     pub(crate) async fn over(&self) {
-        loop {
-            let over = self.over.notified();
-            if matches!(self.life.borrow().state(), State::Ended(_)) {
-                return;
-            }
-            over.await;
-        }
+        wait_until(&self.over, || matches!(self.life.borrow().state(), State::Ended(_))).await;
     }
 
     /// The receipt of its end.
@@ -430,15 +424,7 @@ impl ClientSession {
     /// leaves no trace, so the answer to its `initialize` waits for this as well. Returns false if the client has
     /// closed its connection instead of waiting: then it cannot learn the session's id.
     pub(crate) async fn identified(&self) -> bool {
-        let identified = async {
-            loop {
-                let searched = self.searched.notified();
-                if self.searches.get() == 0 || !self.usable() {
-                    return;
-                }
-                searched.await;
-            }
-        };
+        let identified = wait_until(&self.searched, || self.searches.get() == 0 || !self.usable());
         // If no search is running, there is nothing to wait for.
         if self.searches.get() > 0 {
             let _ = tokio::time::timeout(limits::PEER_SEARCH, identified).await;
