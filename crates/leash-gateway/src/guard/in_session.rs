@@ -10,7 +10,7 @@ use crate::respond::{self, Answer};
 use crate::state::session::{ClientSession, InFlight};
 use crate::{call::Call, state::gateway::Gateway};
 use leash_model::receipt::Reason;
-use leash_protocol::{envelope::codes, headers};
+use leash_protocol::headers;
 use leash_upstream::lost::{Lost, lost};
 use leash_upstream::{body::Body, client::UpstreamError};
 
@@ -110,8 +110,7 @@ async fn ask(
 fn ended(gateway: &Gateway, facts: &RequestFacts) -> Answer {
     let id = facts.id.as_deref();
     if gateway.draining.get() {
-        let text = "Service Unavailable: the gateway is shutting down";
-        return respond::error(StatusCode::SERVICE_UNAVAILABLE, id, codes::SERVER, text);
+        return respond::shutting_down(id);
     }
     respond::error(StatusCode::NOT_FOUND, id, -32001, "Session not found: it ended before the server answered")
 }

@@ -44,8 +44,7 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
 /// The response to a client whose session ended before it was open.
 fn too_late(gateway: &Gateway, id: Option<&RawValue>) -> Answer {
     if gateway.draining.get() {
-        let text = "Service Unavailable: the gateway is shutting down";
-        return respond::error(StatusCode::SERVICE_UNAVAILABLE, id, codes::SERVER, text);
+        return respond::shutting_down(id);
     }
     let text = "Gateway Timeout: the server did not answer initialize in time";
     respond::error(StatusCode::GATEWAY_TIMEOUT, id, codes::SERVER, text)
