@@ -103,7 +103,7 @@ pub(crate) enum RequestError {
 }
 
 /// One mistake of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestMistake {
     /// Its position: a JSON pointer.
     pub(crate) pointer: String,
@@ -127,28 +127,18 @@ pub(crate) fn read_request<T: Default>(table: &Table<T>, text: &str) -> Result<T
     let mut found = reader.found;
     found.sort_by_key(|mistake| (mistake.line, mistake.column));
     match root {
-        None => {
-            Err(RequestError::NotJson(found.into_iter().next().map(|mistake| not_json(&mistake)).unwrap_or_default()))
-        }
+        // A reader without a root has found a mistake.
+        None => Err(RequestError::NotJson(found.into_iter().next().map(not_json).unwrap_or_default())),
         Some(_) if found.is_empty() => Ok(request),
         Some(_) => Err(RequestError::Faults(found.into_iter().map(|mistake| fault(text, mistake)).collect())),
     }
 }
 
-impl Default for RequestMistake {
-    fn default() -> RequestMistake {
-        RequestMistake { pointer: String::new(), what: "this is not JSON".to_owned(), hint: None }
-    }
-}
-
-fn not_json(mistake: &ConfigMistake) -> RequestMistake {
+fn not_json(mistake: ConfigMistake) -> RequestMistake {
     let what = format!("{} (line {}, column {})", mistake.what, mistake.line, mistake.column);
     // The hint about an empty file does not apply to a request.
-    RequestMistake {
-        pointer: String::new(),
-        what,
-        hint: mistake.hint.clone().filter(|hint| !hint.contains("the file")),
-    }
+    let hint = mistake.hint.filter(|hint| !hint.contains("the file"));
+    RequestMistake { pointer: String::new(), what, hint }
 }
 
 fn fault(text: &str, mistake: ConfigMistake) -> RequestMistake {
