@@ -18,8 +18,7 @@ mod terminal;
 
 use thiserror::Error;
 
-use leash_model::receipt::signal_name;
-use leash_model::start_failure::StartFailure;
+use leash_model::{receipt::signal_name, start_failure::StartFailure};
 
 pub use report::{CheckReport, Row, Status};
 pub use stop::StopSignals;

@@ -3,12 +3,12 @@
 //! The XML is made by hand: `quick-junit` drops tabs, line breaks in messages and the words behind an escape character,
 //! and lets U+FFFE pass, which no parser accepts.
 
-use std::fmt::Write as _;
-use std::time::Duration;
+use std::{fmt::Write as _, time::Duration};
 
 use serde::Serialize;
 
 use super::rule::Rule;
+use leash_model::duration;
 
 /// Version of the report's JSON; raised when a field changes its meaning.
 pub const VERSION: u32 = 1;
@@ -66,7 +66,7 @@ impl Row {
     /// Sets the time that it took.
     #[must_use]
     pub fn took(mut self, time: Duration) -> Row {
-        self.took_ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.took_ms = duration::as_ms(time);
         self
     }
 }

@@ -1,10 +1,9 @@
 //! Reads the stderr of a subject. All of it is read, so that a full pipe never blocks the subject; only the end of it
 //! is kept.
 
-use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fs::File, os::fd::OwnedFd};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::pipe::PipeFlags;

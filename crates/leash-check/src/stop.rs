@@ -1,13 +1,11 @@
 //! Stops a check early on a signal, without leaving processes or sessions behind.
 
-use std::cell::RefCell;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::{cell::RefCell, io};
 
 use super::CheckError;
-use leash_tree::platform::linux;
-use leash_tree::tree::driver;
 use leash_tree::tree::supervisor::{self, FirstLook};
+use leash_tree::{platform::linux, tree::driver};
 
 /// The request to stop a check. Every wait of a check also waits for this.
 #[derive(Debug)]

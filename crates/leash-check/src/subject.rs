@@ -1,27 +1,21 @@
 //! The program under test, running in a containment of leash. leash only observes until [`Subject::end`]: the grace of
 //! the containment is longer than the longest wait of a check. Only if the check itself dies is there no grace at all.
 
-use std::ffi::OsString;
-use std::fs::File;
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::{ffi::OsString, fs::File, time::Duration};
 
 use bytes::Bytes;
 use rustix::event::{PollFd, PollFlags};
 use rustix::process::Signal;
 
-use super::stderr_tail::StderrTail;
-use super::survivor::Survivor;
-use super::{CheckError, StopSignals, terminal};
+use super::{CheckError, StopSignals, stderr_tail::StderrTail, survivor::Survivor, terminal};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::limits;
 use leash_model::receipt::{Exit, Receipt};
 use leash_protocol::frame::{Line, Lines};
-use leash_tree::places::Places;
-use leash_tree::platform::identity::HeldProcess;
-use leash_tree::platform::proc::Proc;
 use leash_tree::tree::{Spec, SupervisorLost, Tree};
+use leash_tree::{places::Places, platform::identity::HeldProcess, platform::proc::Proc};
 
 /// The interval between counts of a tree's members: the kernel does not report the exit of a process that is not our
 /// child.

@@ -6,8 +6,7 @@ use serde::Serialize;
 
 use leash_model::identity::Identity;
 use leash_orphans::scan::resources;
-use leash_tree::platform::identity::HeldProcess;
-use leash_tree::platform::proc::Proc;
+use leash_tree::{platform::identity::HeldProcess, platform::proc::Proc};
 
 /// A process that is still alive.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -1,9 +1,8 @@
 //! A terminal that can be closed, for a host under test.
 
 use std::fs::{File, OpenOptions};
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::{io, os::unix::fs::OpenOptionsExt as _};
 
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};

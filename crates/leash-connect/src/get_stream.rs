@@ -4,10 +4,8 @@ use std::rc::Rc;
 
 use hyper::Method;
 
-use crate::connection::Connection;
-use crate::event_stream::EventStream;
-use crate::http::HttpRequest;
 use crate::response::{RefusedResponse, RequestFailure, ResponseKind};
+use crate::{connection::Connection, event_stream::EventStream, http::HttpRequest};
 
 /// The reason why there is no stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,7 @@
 //! The HTTP client towards the upstream. It tells when the body of a request is handed over.
 
-use std::convert::Infallible;
-use std::fmt;
-use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::{convert::Infallible, fmt, pin::Pin};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};

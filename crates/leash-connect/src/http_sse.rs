@@ -6,14 +6,11 @@ use std::rc::Rc;
 use hyper::Uri;
 use tokio_util::sync::CancellationToken;
 
-use crate::connection::Connection;
 use crate::event_stream::{EventStream, ResumePoint, StreamItem};
 use crate::exchange::{Exchange, ExchangeOutcome};
-use crate::http::HttpRequest;
 use crate::machine::{Event, UpstreamTransport};
 use crate::response::{RequestFailure, ResponseKind};
-use crate::upstream_sessions::UpstreamSession;
-use crate::{post, receive};
+use crate::{connection::Connection, http::HttpRequest, post, receive, upstream_sessions::UpstreamSession};
 use leash_model::limits;
 use leash_upstream::client;
 

@@ -4,18 +4,13 @@ use std::rc::Rc;
 
 use tokio::sync::oneshot;
 
-use crate::connection::Connection;
 use crate::exchange::{Exchange, ExchangeOutcome};
 use crate::http::{HttpRequest, HttpResponse};
-use crate::http_sse;
 use crate::machine::{Event, UpstreamTransport};
-use crate::notices::Warning;
-use crate::receive::receive;
 use crate::response::{RequestFailure, ResponseKind};
-use crate::upstream_sessions::UpstreamSession;
+use crate::{connection::Connection, http_sse, notices::Warning, receive::receive, upstream_sessions::UpstreamSession};
 use leash_protocol::headers::opened_session;
-use leash_upstream::client::UpstreamError;
-use leash_upstream::delete::DeleteTarget;
+use leash_upstream::{client::UpstreamError, delete::DeleteTarget};
 
 /// Sends `initialize` and passes its response on. There is no timeout: the host decides how long it waits.
 pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchange>) -> ExchangeOutcome {

@@ -38,18 +38,14 @@ mod run;
 mod send;
 mod upstream_sessions;
 
-use std::collections::BTreeMap;
-use std::io;
-use std::time::Duration;
+use std::{collections::BTreeMap, io, time::Duration};
 
 use thiserror::Error;
 
 use leash_model::owner::{OwnerError, OwnerWish};
 use leash_model::receipt::{Reason, Receipt};
-use leash_tree::ledger::book::BookError;
-use leash_tree::places::Places;
-use leash_upstream::address::UpstreamServer;
-use leash_upstream::notice::Notice;
+use leash_tree::{ledger::book::BookError, places::Places};
+use leash_upstream::{address::UpstreamServer, notice::Notice};
 
 pub use run::connect;
 

@@ -5,11 +5,8 @@ use std::rc::Rc;
 
 use tokio_util::sync::CancellationToken;
 
-use crate::backoff::BackOff;
-use crate::connection::Connection;
-use crate::event_stream::ResumePoint;
 use crate::get_stream::{self, Unavailable};
-use crate::receive;
+use crate::{backoff::BackOff, connection::Connection, event_stream::ResumePoint, receive};
 
 /// Starts a listener for the session in use and stops the previous listener.
 pub(crate) fn begin(connection: &Rc<Connection>) {

@@ -1,8 +1,6 @@
 //! The notices for the user. leash repeats a warning only after the operation has worked again.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
-use std::io;
+use std::{cell::RefCell, collections::HashSet, io};
 
 use leash_upstream::notice::Notice;
 

@@ -4,18 +4,12 @@
 //! or a terminal, leash opens a non-blocking description of its own through /proc. For a socket, it passes a flag with
 //! every call. For anything else, it polls before every call.
 
-use std::fs::File;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::sync::Arc;
-use std::time::Duration;
+use std::{fs::File, io, os::unix::fs::OpenOptionsExt as _, sync::Arc, time::Duration};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::FileType;
-use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
-use rustix::time::Timespec;
+use rustix::{fs::FileType, io::Errno, time::Timespec};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 

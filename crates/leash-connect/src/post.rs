@@ -5,11 +5,9 @@ use std::rc::Rc;
 use hyper::Uri;
 use tokio::sync::oneshot;
 
-use crate::connection::Connection;
-use crate::exchange::Exchange;
 use crate::http::{HttpRequest, HttpResponse};
-use crate::message::MessageKind;
 use crate::response::{RequestFailure, ResponseKind};
+use crate::{connection::Connection, exchange::Exchange, message::MessageKind};
 use leash_model::limits;
 
 /// POSTs the message of an exchange to `url`. Returns a failure if the upstream refuses it.

@@ -9,8 +9,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use tokio::io::unix::AsyncFd;
 
-use leash_model::owner::Owner;
-use leash_model::receipt::Reason;
+use leash_model::{owner::Owner, receipt::Reason};
 use leash_tree::owner::{self, OwnerWatch};
 use leash_tree::platform::linux;
 use leash_tree::tree::driver::{END_SIGNAL, END_VALUE, FORCE_VALUE};

@@ -5,17 +5,13 @@ use std::rc::Rc;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use crate::backoff::BackOff;
-use crate::connection::Connection;
 use crate::event_stream::{self, EventStream, ResumePoint, StreamItem};
 use crate::exchange::{Exchange, ExchangeOutcome};
 use crate::get_stream::{self, Unavailable};
-use crate::http::HttpResponse;
-use crate::notices::Warning;
 use crate::response::{RequestFailure, ResponseKind, one_line};
+use crate::{backoff::BackOff, connection::Connection, http::HttpResponse, notices::Warning};
 use leash_model::limits;
-use leash_protocol::envelope::Message;
-use leash_protocol::era::Era;
+use leash_protocol::{envelope::Message, era::Era};
 
 /// Passes the response to an accepted message on to the host.
 pub(crate) async fn receive(

@@ -1,11 +1,7 @@
 //! The main loop of a connection: it begins, passes lines until an event ends it, and ends the upstream sessions it
 //! holds.
 
-use std::io;
-use std::os::fd::OwnedFd;
-use std::pin::Pin;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{io, os::fd::OwnedFd, pin::Pin, rc::Rc, time::Duration};
 
 use tokio::task::JoinHandle;
 
@@ -18,17 +14,11 @@ use crate::response::RequestFailure;
 use crate::upstream_sessions::UpstreamSessions;
 use crate::{ConnectError, ConnectSettings, ConnectionEnd, TransportChoice, revive, send};
 use leash_model::clock::{self, Moment};
-use leash_model::owner::Owner;
-use leash_model::receipt::Reason;
-use leash_model::{id, limits};
+use leash_model::{id, limits, owner::Owner, receipt::Reason};
 use leash_protocol::frame::Line;
 use leash_tree::ledger::book::{Book, Entry, Membership};
-use leash_tree::ledger::receipts;
-use leash_tree::owner;
-use leash_tree::places::Places;
-use leash_tree::platform::linux;
-use leash_tree::platform::proc::Proc;
 use leash_tree::tree::supervisor::{self, FirstLook};
+use leash_tree::{ledger::receipts, owner, places::Places, platform::linux, platform::proc::Proc};
 use leash_upstream::client::UpstreamClient;
 use leash_upstream::keeper::connection_facts::ConnectionFacts;
 use leash_upstream::notice::Notice;

@@ -1,10 +1,7 @@
 //! The upstream sessions that leash must end. A session is in the ledger and in the keeper's memory before the host
 //! learns of it, and its end is recorded exactly once.
 
-use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::time::Duration;
+use std::{collections::BTreeMap, io, os::fd::OwnedFd, time::Duration};
 
 use hyper::Uri;
 

@@ -6,8 +6,8 @@ use std::net::{IpAddr, SocketAddr};
 use hyper::header::{AUTHORIZATION, HOST, HeaderName, HeaderValue, ORIGIN};
 use hyper::{HeaderMap, Uri};
 
-use super::connection::PeerUser;
 use crate::config::{LocalUsers, Secret};
+use crate::connection::PeerUser;
 use leash_protocol::headers;
 
 /// The header for the gateway's own token, so that `Authorization` stays free for the server.

@@ -2,10 +2,7 @@
 //! of it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::hash::Hash;
-use std::net::IpAddr;
-use std::rc::Rc;
+use std::{collections::HashMap, hash::Hash, net::IpAddr, rc::Rc};
 
 use leash_upstream::origin::Origin;
 

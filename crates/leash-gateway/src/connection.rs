@@ -1,9 +1,8 @@
 //! A client's connection, and the process at its other end.
 
-use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
+use std::{any::Any, net::SocketAddr};
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName};

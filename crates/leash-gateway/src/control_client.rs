@@ -1,16 +1,13 @@
 //! The client of the control socket, for `leash attach`, `leash end` and `leash ps`. It blocks; each call has its own
 //! runtime.
 
-use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{io, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
-use hyper::http::uri::PathAndQuery;
-use hyper::{Method, Request, Uri};
+use hyper::{Method, Request, Uri, client::conn::http1, http::uri::PathAndQuery};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,9 +16,8 @@ use tokio::net::UnixStream;
 use tokio::runtime::{Builder, LocalOptions};
 
 use crate::config::Secret;
-use leash_model::receipt::Receipt;
 use leash_model::view::{SessionView, SessionsView, StateView, VersionView};
-use leash_model::{id, limits};
+use leash_model::{id, limits, receipt::Receipt};
 
 /// The control socket's name in the runtime directory.
 const NAME: &str = "control.sock";

@@ -1,12 +1,9 @@
 //! The reasons that a gateway cannot start.
 
-use std::io;
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::{io, net::SocketAddr, path::PathBuf};
 
 use leash_model::limits;
-use leash_tree::ledger::book::BookError;
-use leash_tree::ledger::store::StoreError;
+use leash_tree::{ledger::book::BookError, ledger::store::StoreError};
 use thiserror::Error;
 
 /// The reason that a gateway could not start. Nothing was started.

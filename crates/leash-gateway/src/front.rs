@@ -1,29 +1,20 @@
 //! The front: the steps of every request before it reaches a server, in this order.
 
-use std::convert::Infallible;
-use std::rc::Rc;
+use std::{convert::Infallible, rc::Rc};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
-use hyper::header::CONTENT_LENGTH;
-use hyper::http::request::Parts;
-use hyper::{Method, Request, StatusCode, Uri};
+use hyper::{Method, Request, StatusCode, Uri, body::Incoming, header::CONTENT_LENGTH, http::request::Parts};
 
-use super::admission::{self, ListenerRules};
-use super::budget::{Bounds, BudgetClient, LimitReached, Share};
-use super::call::Call;
-use super::connection::{ClientConnection, OwedResponse};
-use super::control::{self, CallTarget, Job};
-use super::respond::{self, Answer};
-use super::{guard, metrics_page, stdio};
+use crate::admission::{self, ListenerRules};
+use crate::budget::{Bounds, BudgetClient, LimitReached, Share};
 use crate::config::{ServerTarget, Settings};
-use crate::control::Jobs;
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
+use crate::connection::{ClientConnection, OwedResponse};
+use crate::control::{self, CallTarget, Job, Jobs};
+use crate::respond::{self, Answer};
+use crate::{call::Call, guard, metrics_page, state::gateway::Gateway, state::server::Server, stdio};
 use leash_model::limits;
-use leash_protocol::envelope::codes;
-use leash_protocol::headers;
+use leash_protocol::{envelope::codes, headers};
 use leash_upstream::address::HttpTransport;
 
 /// Answers a request.

@@ -20,6 +20,7 @@ mod keep_alive;
 mod listen;
 mod metrics;
 mod metrics_page;
+mod notified;
 mod respond;
 mod response_memory;
 mod serve;

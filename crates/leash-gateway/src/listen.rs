@@ -1,27 +1,17 @@
 //! Accepts clients and serves their connections.
 
-use std::convert::Infallible;
-use std::io;
-use std::net::SocketAddr;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{convert::Infallible, io, net::SocketAddr, rc::Rc, time::Duration};
 
 use hyper::body::{Body as _, Incoming};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio_util::sync::CancellationToken;
 
-use super::connection::{ClientConnection, OwedResponse};
-use super::error::ServeError;
-use super::front;
-use super::metrics::add;
-use super::socket::{OwedBody, Socket};
-use crate::control::Jobs;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use crate::connection::{ClientConnection, OwedResponse};
+use crate::socket::{OwedBody, Socket};
+use crate::{control::Jobs, error::ServeError, front, metrics::add};
+use leash_model::{clock::Moment, limits};
 
 /// Accepts clients until told to stop.
 pub(crate) async fn accept(jobs: Rc<Jobs>, listener: TcpListener, stop: CancellationToken) {

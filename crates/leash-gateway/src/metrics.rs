@@ -1,13 +1,11 @@
 //! Metrics for Prometheus. The gateway's one thread counts them and writes them as text on request.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::{collections::BTreeMap, rc::Rc};
 
 use hyper::StatusCode;
 
-use leash_model::clock::Moment;
-use leash_model::receipt::Reason;
+use leash_model::{clock::Moment, receipt::Reason};
 
 /// Upper bounds of the latency histogram, in seconds: from a local echo to a long tool call.
 pub(crate) const BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];

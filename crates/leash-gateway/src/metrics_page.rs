@@ -1,9 +1,6 @@
 //! The page `/metrics`: everything that is counted, in Prometheus' text format.
 
-use std::cell::Cell;
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::rc::Rc;
+use std::{cell::Cell, collections::BTreeMap, fmt::Write as _, rc::Rc};
 
 use leash_tree::platform::linux;
 

@@ -1,7 +1,7 @@
 //! The responses that leash itself writes. `docs/reference/http-status.md` lists them; change both together.
 
 use bytes::Bytes;
-use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
+use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
 use serde_json::value::RawValue;
 
@@ -23,7 +23,12 @@ pub(crate) fn error(status: StatusCode, id: Option<&RawValue>, code: i64, messag
 pub(crate) fn json(status: StatusCode, body: impl Into<Bytes>) -> Answer {
     let mut answer = Response::new(Body::Whole(body.into()));
     *answer.status_mut() = status;
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    with(answer, CONTENT_TYPE, "application/json")
+}
+
+/// Sets a header of a response.
+fn with(mut answer: Answer, name: HeaderName, value: &'static str) -> Answer {
+    answer.headers_mut().insert(name, HeaderValue::from_static(value));
     answer
 }
 
@@ -36,9 +41,7 @@ pub(crate) fn empty(status: StatusCode) -> Answer {
 
 /// Builds a plain text response, for people and probes.
 pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Answer {
-    let mut answer = json(status, text);
-    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-    answer
+    with(json(status, text), CONTENT_TYPE, "text/plain; charset=utf-8")
 }
 
 /// 404: the session is over or never existed. The client must begin a new one.
@@ -59,22 +62,27 @@ pub(crate) fn no_such_path() -> Answer {
 
 /// 405, with the allowed methods.
 pub(crate) fn method_not_allowed(allowed: &'static str) -> Answer {
-    let mut answer = error(StatusCode::METHOD_NOT_ALLOWED, None, codes::SERVER, "Method not allowed");
-    answer.headers_mut().insert(ALLOW, HeaderValue::from_static(allowed));
-    answer
+    with(error(StatusCode::METHOD_NOT_ALLOWED, None, codes::SERVER, "Method not allowed"), ALLOW, allowed)
 }
 
 /// 503: the session limit is reached, or the gateway is shutting down.
 pub(crate) fn unavailable(message: &str) -> Answer {
-    let mut answer = error(StatusCode::SERVICE_UNAVAILABLE, None, codes::SERVER, message);
-    answer.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
-    answer
+    with(error(StatusCode::SERVICE_UNAVAILABLE, None, codes::SERVER, message), RETRY_AFTER, "5")
+}
+
+/// 503: the gateway is shutting down, so the request in flight gets no other answer.
+pub(crate) fn shutting_down(id: Option<&RawValue>) -> Answer {
+    let text = "Service Unavailable: the gateway is shutting down";
+    error(StatusCode::SERVICE_UNAVAILABLE, id, codes::SERVER, text)
 }
 
 /// 400, 401 or 403: the request may not be served.
 pub(crate) fn refused(refusal: &AdmissionRefusal) -> Answer {
     let text = match refusal {
-        AdmissionRefusal::Token => return unauthorized(),
+        AdmissionRefusal::Token => {
+            let text = "Unauthorized: a bearer token is required";
+            return with(error(StatusCode::UNAUTHORIZED, None, codes::SERVER, text), WWW_AUTHENTICATE, "Bearer");
+        }
         AdmissionRefusal::Repeated(name) => {
             let text = format!("Bad Request: the header `{name}` is given twice");
             return error(StatusCode::BAD_REQUEST, None, codes::SERVER, &text);
@@ -89,13 +97,6 @@ pub(crate) fn refused(refusal: &AdmissionRefusal) -> Answer {
         }
     };
     error(StatusCode::FORBIDDEN, None, codes::SERVER, &text)
-}
-
-/// 401: the gateway's own token is missing or wrong.
-fn unauthorized() -> Answer {
-    let mut answer = error(StatusCode::UNAUTHORIZED, None, codes::SERVER, "Unauthorized: a bearer token is required");
-    answer.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    answer
 }
 
 /// 406: the client does not accept the content type of the response.

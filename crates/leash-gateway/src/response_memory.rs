@@ -3,11 +3,9 @@
 //! full pipe.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::future::Future;
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{collections::HashMap, future::Future, sync::Arc};
 
 use bytes::Bytes;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};

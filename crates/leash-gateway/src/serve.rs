@@ -1,46 +1,25 @@
 //! The life of a gateway: it starts, listens, handles signals and reloads, and ends everything that it began.
 
 use std::cell::{Cell, RefCell};
-use std::io;
-use std::path::PathBuf;
-use std::rc::Rc;
+use std::{io, path::PathBuf, rc::Rc};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::connection::Principals;
-use super::control::{Job, Jobs};
-use super::daemon::{self, ControlListeners, ControlSettings, RunningListeners};
-use super::error::{ControlError, ServeError};
-use super::metrics::Metrics;
-use super::response_memory::ResponseMemory;
-use super::timers::Timers;
-use super::watch_file::FileWatch;
-use super::{listen, stdio, sweep, takeover};
 use crate::config::{ServerTarget, Settings};
-use crate::state::gateway::Gateway;
+use crate::control::{Job, Jobs};
+use crate::daemon::{self, ControlListeners, ControlSettings, RunningListeners};
+use crate::error::{ControlError, ServeError};
 use crate::state::keeper_link::{self, KeeperLink};
-use crate::state::server::Server;
-use crate::state::session::ClientSession;
-use crate::state::stop::Stop;
-use leash_model::clock::Moment;
-use leash_model::limits;
-use leash_model::receipt::Reason;
-use leash_tree::ledger::book::Book;
-use leash_tree::ledger::store::Store;
-use leash_tree::owner::peer::Lookup;
-use leash_tree::owner::peer::resolver::Resolver;
-use leash_tree::owner::peer::watch::Watchers;
+use crate::state::{gateway::Gateway, server::Server, session::ClientSession, stop::Stop};
+use crate::{connection::Principals, metrics::Metrics, response_memory::ResponseMemory};
+use crate::{listen, stdio, sweep, takeover, timers::Timers, watch_file::FileWatch};
+use leash_model::{clock::Moment, limits, receipt::Reason};
 use leash_tree::owner::{self, OwnerWatch};
-use leash_tree::places::Places;
-use leash_tree::platform::proc::Proc;
+use leash_tree::owner::{peer::Lookup, peer::resolver::Resolver, peer::watch::Watchers};
 use leash_tree::platform::{command, linux};
-use leash_tree::{blocking, tree};
-use leash_upstream::client::UpstreamClient;
-use leash_upstream::heap::HeapTrimmer;
-use leash_upstream::notice::Notice;
-use leash_upstream::runtime::runtime;
+use leash_tree::{blocking, ledger::book::Book, ledger::store::Store, places::Places, platform::proc::Proc, tree};
+use leash_upstream::{client::UpstreamClient, heap::HeapTrimmer, notice::Notice, runtime::runtime};
 
 /// The inputs of a gateway from the program around it.
 pub struct GatewayInputs {

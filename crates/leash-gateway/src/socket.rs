@@ -4,12 +4,9 @@
 //! not look for the end of input at all before the response is written. This socket holds the end of input back while a
 //! response is pending and the client still reads.
 
-use std::future::Future;
 use std::io::{self, IoSlice};
-use std::os::fd::AsFd as _;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::{future::Future, os::fd::AsFd as _, pin::Pin, rc::Rc};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};

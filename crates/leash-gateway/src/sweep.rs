@@ -2,17 +2,14 @@
 
 use std::rc::Rc;
 
-use leash_model::limits;
-use leash_model::receipt::Reason;
+use leash_model::{limits, receipt::Reason};
 use leash_tree::ledger::book::Entry;
-use leash_upstream::delete;
-use leash_upstream::notice::Notice;
 use leash_upstream::sweep::{Receipted, ServerAccess, SweptBy, books, end, is_repeated};
+use leash_upstream::{delete, notice::Notice};
 use tokio::sync::Semaphore;
 
-use super::guard;
 use crate::config::{ServerTarget, Settings};
-use crate::state::gateway::Gateway;
+use crate::{guard, state::gateway::Gateway};
 
 /// Ends the sessions of dead gateways and connections.
 pub(crate) async fn sweep(gateway: Rc<Gateway>) {

@@ -4,23 +4,15 @@
 //! before that step, the dead gateway's keeper ends the sessions. After it, the new gateway's keeper does, which was
 //! told everything before the step.
 
-use std::collections::HashMap;
-use std::net::SocketAddr;
-use std::os::unix::net::UnixStream;
-use std::rc::Rc;
+use std::{collections::HashMap, net::SocketAddr, os::unix::net::UnixStream, rc::Rc};
 
-use super::guard;
-use crate::config::Settings;
-use crate::state::gateway::Gateway;
-use crate::state::keeper_link;
+use crate::{config::Settings, guard, state::gateway::Gateway, state::keeper_link};
 use leash_tree::ledger::book::{Book, BookCommand, BookError, Cover, Entry, Listed};
-use leash_tree::places::Places;
 use leash_tree::platform::identity::{self, boot_id};
-use leash_tree::platform::proc::Proc;
+use leash_tree::{places::Places, platform::proc::Proc};
 use leash_upstream::keeper::handover::{self, Handover};
 use leash_upstream::keeper::{HeldSession, process};
-use leash_upstream::notice::Notice;
-use leash_upstream::sweep;
+use leash_upstream::{notice::Notice, sweep};
 
 /// The sessions that were taken over.
 pub(crate) struct InheritedSessions {

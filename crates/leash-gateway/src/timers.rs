@@ -3,16 +3,12 @@
 //! A timer only ever moves to an earlier moment. Every request moves a session's deadline to a later one, and leash
 //! does not touch the timer then: when it fires, leash asks the session for its deadline again.
 
-use std::cell::RefCell;
-use std::future::poll_fn;
 use std::rc::{Rc, Weak};
-use std::task::Poll;
+use std::{cell::RefCell, future::poll_fn, task::Poll};
 
-use tokio_util::time::DelayQueue;
-use tokio_util::time::delay_queue::Key;
+use tokio_util::{time::DelayQueue, time::delay_queue::Key};
 
-use leash_model::clock::Moment;
-use leash_model::limits;
+use leash_model::{clock::Moment, limits};
 
 /// An item with deadlines.
 pub(crate) trait Timed {

@@ -1,12 +1,8 @@
 //! Watches a configuration file. Editors replace files instead of writing to them, and a mounted configuration is a
 //! link whose target is exchanged. So leash watches the directory, and checks the file after each event there.
 
-use std::fs;
-use std::mem::MaybeUninit;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{fs, mem::MaybeUninit, os::fd::OwnedFd, os::unix::fs::MetadataExt as _, time::Duration};
 
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use tokio::io::unix::AsyncFd;

@@ -1,16 +1,14 @@
 //! The sessions that are alive. Each has its members, as the ledger records them, and the answer of the gateway that
 //! holds it, if one does. `leash_tree::session::alive` reads the ledger, the client of the control API asks the gateway.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::Serialize;
 
-use crate::book::Entry;
-use crate::identity::Identity;
 use crate::owner::{Owner, Role};
 use crate::record::{Phase, Record};
 use crate::view::{SessionView, StateView};
+use crate::{book::Entry, identity::Identity};
 
 /// A session that is alive.
 #[derive(Clone, Debug)]

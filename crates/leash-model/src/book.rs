@@ -1,12 +1,11 @@
 //! The entry of one upstream session in a book of the ledger.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::clock;
 use crate::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
+use crate::{clock, duration};
 
 /// A session that is open at an upstream server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +55,7 @@ impl Entry {
             ended_by,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),
-            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            took_ms: duration::as_ms(took),
         }
     }
 }

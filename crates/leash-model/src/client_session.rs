@@ -11,9 +11,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
-use crate::owner::Role;
-use crate::receipt::Reason;
+use crate::{clock::Moment, owner::Role, receipt::Reason};
 
 /// The time limits of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
+use crate::duration;
+
 /// A point on the monotonic clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Moment(Duration);
@@ -69,6 +71,5 @@ pub fn since_boot_ms() -> u64 {
 
 /// Milliseconds since 1970, for records and receipts that people read.
 pub fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    duration::as_ms(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
 }

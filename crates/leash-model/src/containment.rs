@@ -1,7 +1,6 @@
 //! Containments: the kernel means that keep a tree together, as values.
 
-use std::fmt;
-use std::str::FromStr;
+use std::{fmt, str::FromStr};
 
 use serde::{Deserialize, Serialize};
 

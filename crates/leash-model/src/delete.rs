@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use crate::limits;
-use crate::receipt::DeleteHow;
+use crate::{limits, receipt::DeleteHow};
 
 /// The decision after a try.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -50,6 +50,11 @@ pub fn parse(text: &str) -> Result<Duration, DurationError> {
     number.checked_mul(per_unit_ms).map(Duration::from_millis).ok_or_else(|| DurationError::TooLong(text.to_owned()))
 }
 
+/// The whole milliseconds of a duration.
+pub fn as_ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Writes a duration exactly, in the format that [`parse`] reads.
 pub fn exact(span: Duration) -> String {
     let ms = span.as_millis();

@@ -1,8 +1,6 @@
 //! Errors as text.
 
-use std::error::Error;
-use std::ffi::OsStr;
-use std::fmt;
+use std::{error::Error, ffi::OsStr, fmt};
 
 use serde::{Deserialize, Serialize};
 

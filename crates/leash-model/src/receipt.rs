@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::containment::{Containment, Refusal};
-use crate::identity::Identity;
-use crate::owner::Role;
+use crate::{identity::Identity, owner::Role};
 
 /// The version of the receipt's format; raised when a field changes its meaning.
 pub const VERSION: u32 = 1;

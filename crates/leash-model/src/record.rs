@@ -1,15 +1,12 @@
 //! The record of one run of one server in the ledger.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::receipt::{EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, VERSION};
-use crate::clock;
 use crate::containment::{Containment, Refusal};
-use crate::identity::Identity;
-use crate::owner::Owner;
+use crate::receipt::{EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, VERSION};
+use crate::{clock, identity::Identity, owner::Owner};
 
 /// The version of the record's format.
 pub const RECORD_VERSION: u32 = 1;

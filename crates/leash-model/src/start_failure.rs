@@ -3,9 +3,8 @@
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::containment::Refusal;
 use crate::error::{Cause, with_causes};
-use crate::owner::OwnerError;
+use crate::{containment::Refusal, owner::OwnerError};
 
 /// The reason why a server was not started. Nothing of it was left behind. Each text has at most 4096 bytes.
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
@@ -211,9 +210,7 @@ fn contain_hint(origin: CommandOrigin) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::containment::Containment;
-    use crate::error::shown;
-    use crate::limits;
+    use crate::{containment::Containment, error::shown, limits};
 
     /// One failure of each kind, with texts of `text`.
     fn every_kind(text: &str) -> Vec<StartFailure> {

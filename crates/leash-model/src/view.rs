@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::containment::Containment;
-use crate::receipt::Receipt;
+use crate::{containment::Containment, receipt::Receipt};
 
 /// A session, as it is now.
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -320,6 +320,12 @@ pub fn error_body(id: Option<&RawValue>, code: i64, message: &str, data: Option<
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}{data}}}}}"#).into_bytes()
 }
 
+/// The notification that cancels a request: `id` is raw JSON.
+pub fn cancelled_body(id: impl std::fmt::Display, reason: &str) -> Vec<u8> {
+    let params = format!(r#"{{"requestId":{id},"reason":{}}}"#, serde_json::Value::from(reason));
+    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into_bytes()
+}
+
 fn is_id(value: &RawValue) -> bool {
     matches!(value.get().as_bytes().first(), Some(b'"' | b'-' | b'0'..=b'9'))
 }

@@ -50,8 +50,7 @@ mod service;
 mod sessions;
 mod sweeper;
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tower_layer::Layer;
 
@@ -62,8 +61,7 @@ pub use service::SessionGuard;
 pub use sessions::{GuardedSession, GuardedSessions};
 
 use entry::Shared;
-use leash_model::client_session::SessionTimes;
-use leash_model::limits;
+use leash_model::{client_session::SessionTimes, limits};
 use options::GuardOptions;
 
 /// A layer that ends the sessions of a server that speaks Streamable HTTP. Its clones, and the services made by them,

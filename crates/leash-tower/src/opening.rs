@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hyper::body::Body;
-use hyper::{Request, Response};
+use hyper::{Request, Response, body::Body};
 use tokio::sync::oneshot;
 
 use super::entry::{OpenResult, SessionEntry, SessionUse, Shared};

@@ -1,18 +1,15 @@
 //! The state that all clones of a guard share: its options, its tasks and the table of sessions. It knows of a session
 //! `E` only its number.
 
-use std::collections::hash_map::Entry as Entries;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Duration;
+use std::{collections::hash_map::Entry as Entries, time::Duration};
 
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
 use super::options::GuardOptions;
-use leash_model::clock::Moment;
-use leash_model::limits;
-use leash_model::receipt::Reason;
+use leash_model::{clock::Moment, limits, receipt::Reason};
 
 /// The shared state. Code that needs two locks takes the lock of the session first.
 pub(super) struct Registry<E> {

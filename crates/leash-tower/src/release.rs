@@ -1,18 +1,15 @@
 //! Ends a session in the service below: sends DELETE until the answer is final or the tries are used up.
 
-use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::{future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use hyper::body::{Body, Frame};
 use hyper::{Request, Response, StatusCode};
 use tower_service::Service;
 
-use super::guardable::Guardable;
-use super::request_body::RequestBody;
-use super::request_template::RequestTemplate;
+use super::{guardable::Guardable, request_body::RequestBody, request_template::RequestTemplate};
 use leash_model::delete::{DeleteDecision, judge, meaning, needs_body};
 use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Reason};

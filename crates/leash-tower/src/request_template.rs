@@ -2,8 +2,7 @@
 //! credentials, so they are kept in memory only.
 
 use hyper::header::{self, HeaderName};
-use hyper::http::Extensions;
-use hyper::{HeaderMap, Method, Request, Uri, Version};
+use hyper::{HeaderMap, Method, Request, Uri, Version, http::Extensions};
 
 use super::request_body::RequestBody;
 use leash_protocol::era;

@@ -1,12 +1,10 @@
 //! The service: finds the session of a request, and updates the session from the answer.
 
-use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::{pin::Pin, sync::Arc};
 
 use bytes::Bytes;
-use hyper::body::Body;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, body::Body};
 use tower_service::Service;
 
 use super::entry::{SessionEntry, Shared};

@@ -1,13 +1,10 @@
 //! The handle to a guard's sessions, for the program that runs the server.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::entry::{SessionEntry, Shared};
-use super::release::Ended;
-use super::sweeper;
-use leash_model::clock::Moment;
-use leash_model::receipt::Reason;
+use super::{release::Ended, sweeper};
+use leash_model::{clock::Moment, receipt::Reason};
 
 /// The sessions of a [`SessionGuardLayer`](super::SessionGuardLayer): a handle to list and to end them. Cheap to clone.
 #[derive(Clone, Debug)]

@@ -3,29 +3,20 @@
 mod pool;
 
 use std::net::{SocketAddr, ToSocketAddrs as _};
-use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::{fmt, io};
+use std::{fmt, io, pin::Pin, sync::Arc};
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper::header::LOCATION;
-use hyper::http::uri::Scheme;
-use hyper::{Request, Response, StatusCode, Uri};
+use hyper::{Request, Response, StatusCode, Uri, body::Incoming, header::LOCATION, http::uri::Scheme};
 use hyper_rustls::{ConfigBuilderExt as _, HttpsConnector, MaybeHttpsStream};
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::client::legacy::connect::dns::Name;
-use hyper_util::rt::TokioIo;
+use hyper_util::{client::legacy::connect::HttpConnector, client::legacy::connect::dns::Name, rt::TokioIo};
 use rustls::ClientConfig;
 use thiserror::Error;
-use tokio::net::TcpStream;
-use tokio::sync::OnceCell;
+use tokio::{net::TcpStream, sync::OnceCell};
 use tower_service::Service;
 
-use crate::deadline::Deadline;
-use crate::heap::HeapTrimmer;
+use crate::{deadline::Deadline, heap::HeapTrimmer};
 use leash_model::limits;
 use leash_tree::blocking;
 

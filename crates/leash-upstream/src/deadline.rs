@@ -1,7 +1,6 @@
 //! The time at which leash stops: work towards upstream servers is cut short then.
 
-use std::rc::Rc;
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use tokio::sync::watch;
 

@@ -4,15 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::header::ACCEPT;
-use hyper::{HeaderMap, Method, Request, StatusCode, Uri};
+use hyper::{HeaderMap, Method, Request, StatusCode, Uri, header::ACCEPT};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::client::{UpstreamClient, UpstreamError};
-use leash_model::clock::Moment;
 use leash_model::delete::{DeleteDecision, judge, needs_body};
-use leash_model::limits;
 use leash_model::receipt::{DeleteHow, Fate, UpstreamEnd};
+use leash_model::{clock::Moment, limits};
 use leash_protocol::headers::{ACCEPT_BOTH, set_session};
 
 pub use leash_model::delete::says_unknown;

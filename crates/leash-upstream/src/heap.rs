@@ -6,8 +6,7 @@
 //! also trims each time that as many clients have left as there were at most. The cost of a trim grows with that
 //! number, so the cost per client stays the same.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::{cell::Cell, rc::Rc};
 
 use leash_model::limits;
 use leash_tree::platform::linux;

@@ -1,7 +1,6 @@
 //! The notices of a gateway to its user. The library itself prints nothing.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use leash_model::receipt::{Reason, Receipt};
 

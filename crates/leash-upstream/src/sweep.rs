@@ -1,26 +1,19 @@
 //! Ends the upstream sessions that dead gateways and connections have left. Their keepers do it; if a keeper is dead
 //! too, the next gateway or connection does it in the background. A book is one process's file in the ledger.
 
-use std::cell::RefCell;
 use std::collections::{BTreeSet, HashSet, VecDeque};
-use std::io;
-use std::path::Path;
-use std::time::Duration;
+use std::{cell::RefCell, io, path::Path, time::Duration};
 
 use hyper::{HeaderMap, Uri};
 use tokio::task::JoinSet;
 
-use super::delete::{self, DeleteResult, DeleteTarget};
-use super::notice::Notice;
-use super::runtime::runtime;
-use crate::client::UpstreamClient;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use crate::delete::{self, DeleteResult, DeleteTarget};
+use crate::{client::UpstreamClient, notice::Notice, runtime::runtime};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Reason, Receipt};
+use leash_model::{clock::Moment, limits};
 use leash_protocol::headers;
 use leash_tree::ledger::book::{AbandonedBook, Book, Entry};
-use leash_tree::ledger::receipts;
-use leash_tree::places::Places;
+use leash_tree::{ledger::receipts, places::Places};
 
 /// The facts about a server that are not in a book: the address with its query, and the headers.
 pub struct ServerAccess {

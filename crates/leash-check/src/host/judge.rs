@@ -1,7 +1,6 @@
 //! The verdicts about a host, from the facts of its runs. Pure.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use rustix::process::Signal;
 

@@ -5,9 +5,8 @@ mod judge;
 pub mod stand_in;
 
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use rustix::process::Signal;
 use serde_json::json;
@@ -15,9 +14,8 @@ use serde_json::json;
 use self::journal::{Journal, JournalEntry, StandInRole};
 use self::judge::{ENDINGS, HostEnding, HostRun};
 use self::stand_in::HttpStandIn;
-use super::stdio::shown;
 use super::subject::{Subject, SubjectStart};
-use super::{CheckError, CheckReport, StopSignals};
+use super::{CheckError, CheckReport, StopSignals, stdio::shown};
 use leash_model::clock::Moment;
 use leash_tree::places::Places;
 

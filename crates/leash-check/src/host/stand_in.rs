@@ -1,25 +1,16 @@
 //! The servers that leash provides for a host under test: as much of MCP as a host needs.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::convert::Infallible;
 use std::io::{self, BufRead, Write};
-use std::net::SocketAddr;
-use std::rc::Rc;
-use std::thread::JoinHandle;
+use std::{cell::RefCell, collections::BTreeSet, convert::Infallible, net::SocketAddr, rc::Rc, thread::JoinHandle};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::sync::oneshot;
 use tokio::task::{JoinSet, LocalSet};
+use tokio::{net::TcpListener, sync::oneshot};
 
 use super::journal::{Journal, StandInEvent, StandInRole};
 use crate::stdio::talk::LEGACY;

@@ -3,9 +3,7 @@
 mod judge;
 mod test_client;
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{ffi::OsString, path::PathBuf, time::Duration};
 
 use hyper::Uri;
 use tokio::task::LocalSet;
@@ -14,12 +12,8 @@ use self::judge::{HttpFacts, LeftMemory};
 use self::test_client::{Answer, TestClient};
 use super::subject::{Subject, SubjectOutput, SubjectStart};
 use super::{CheckError, CheckReport, StopSignals};
-use leash_model::clock::Moment;
-use leash_model::identity::Identity;
-use leash_model::{duration, id};
-use leash_tree::places::Places;
-use leash_tree::platform::identity;
-use leash_tree::platform::proc::Proc;
+use leash_model::{clock::Moment, duration, id, identity::Identity};
+use leash_tree::{places::Places, platform::identity, platform::proc::Proc};
 
 /// The number of sessions in each round of the memory test, the least number of rounds, and the number of rounds
 /// before growth counts as a leak. The first round only warms up. A server with garbage collection may grow by some

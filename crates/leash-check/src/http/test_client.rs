@@ -1,18 +1,14 @@
 //! An HTTP client that records the details of each response.
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::{cell::RefCell, collections::BTreeSet, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, ORIGIN};
-use hyper::{HeaderMap, Method, Request, Uri};
+use hyper::{HeaderMap, Method, Request, Uri, body::Incoming};
 use serde_json::{Value, json};
 
-use crate::StopSignals;
-use crate::stdio::talk;
+use crate::{StopSignals, stdio::talk};
 use leash_model::duration;
 use leash_protocol::headers::{METHOD, PROTOCOL_VERSION, SESSION_ID};
 use leash_protocol::sse::Splitter;

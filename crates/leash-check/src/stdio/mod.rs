@@ -4,16 +4,13 @@ mod judge;
 mod plan;
 pub(crate) mod talk;
 
-use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener};
-use std::time::Duration;
+use std::{ffi::OsString, io::ErrorKind, time::Duration};
 
 use rustix::process::Signal;
 
-use self::judge::StdioRun;
 use self::plan::{ExitRequest, ExitStage, PLAN, Probe};
-use self::talk::Handshake;
+use self::{judge::StdioRun, talk::Handshake};
 use super::subject::{Subject, SubjectStart, exit_of};
 use super::{CheckError, CheckReport, StopSignals};
 use leash_model::clock::Moment;

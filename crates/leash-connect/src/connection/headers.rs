@@ -5,9 +5,8 @@ use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, USER_AGENT};
 use super::Connection;
 use crate::machine::SessionHeaders;
 use crate::message::{HostMessage, MessageKind};
-use leash_protocol::envelope::Message;
-use leash_protocol::era::Era;
 use leash_protocol::headers::{ACCEPT_BOTH, LAST_EVENT_ID, set_session};
+use leash_protocol::{envelope::Message, era::Era};
 
 impl Connection {
     /// Returns the headers that every request has.

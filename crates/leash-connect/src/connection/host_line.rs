@@ -5,8 +5,7 @@ use crate::message::{HostMessage, MessageKind};
 use crate::notices::Warning;
 use leash_model::limits;
 use leash_protocol::envelope::{IdKey, codes, error_body};
-use leash_protocol::era::Era;
-use leash_protocol::frame::Line;
+use leash_protocol::{era::Era, frame::Line};
 
 impl Connection {
     /// Queues a line of the host. Returns a response if leash answers the line itself.

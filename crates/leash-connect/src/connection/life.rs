@@ -1,7 +1,6 @@
 //! The driver of [`crate::machine`]: applies events to a connection's life and performs the effects.
 
-use std::cell::Ref;
-use std::rc::Rc;
+use std::{cell::Ref, rc::Rc};
 
 use hyper::{Method, StatusCode, Uri};
 
@@ -9,8 +8,7 @@ use super::Connection;
 use crate::machine::{ConnectionLife, Effect, Event, GoneReason, SessionNumber, State, UpstreamTransport};
 use crate::response::RequestFailure;
 use leash_upstream::delete::{self, DeleteResult};
-use leash_upstream::lost::Lost;
-use leash_upstream::notice::Notice;
+use leash_upstream::{lost::Lost, notice::Notice};
 
 impl Connection {
     /// The connection's life, to read it.

@@ -11,8 +11,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::exchange::Exchange;
 use crate::http::HttpClient;
@@ -23,8 +22,7 @@ use crate::outbox::Outbox;
 use crate::pipe::HostQueue;
 use crate::upstream_sessions::UpstreamSessions;
 use leash_protocol::header_copies::HeaderCopies;
-use leash_upstream::address::UpstreamServer;
-use leash_upstream::client::UpstreamClient;
+use leash_upstream::{address::UpstreamServer, client::UpstreamClient};
 
 /// The messages between the host and the upstream.
 #[derive(Debug, Default)]

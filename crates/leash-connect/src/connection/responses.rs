@@ -3,9 +3,7 @@
 use std::rc::Rc;
 
 use super::Connection;
-use crate::exchange::Exchange;
-use crate::machine::Event;
-use crate::notices::Warning;
+use crate::{exchange::Exchange, machine::Event, notices::Warning};
 use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message};
 
 impl Connection {

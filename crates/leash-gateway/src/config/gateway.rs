@@ -1,7 +1,6 @@
 //! The whole file, and the settings of the gateway itself.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use super::json::{ConfigReader, Field, Object};
 use super::keys;

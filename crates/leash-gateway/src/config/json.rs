@@ -5,9 +5,7 @@ use std::fmt;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::mistake::ConfigMistake;
-use super::settings::FilePosition;
-use super::terms::ServerTerms;
+use super::{mistake::ConfigMistake, settings::FilePosition, terms::ServerTerms};
 
 /// The text that is read, and every mistake found in it so far.
 pub(super) struct ConfigReader<'a> {

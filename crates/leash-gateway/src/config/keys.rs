@@ -1,7 +1,6 @@
 //! The keys of a configuration: ours, those of other programs, and hints for all other keys.
 
-use super::server::SERVER;
-use super::terms::TERMS;
+use super::{server::SERVER, terms::TERMS};
 
 /// The keys at top level.
 pub(super) const TOP: [&str; 2] = ["mcpServers", "leash"];

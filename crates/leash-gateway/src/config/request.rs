@@ -2,18 +2,13 @@
 //! once, each with a JSON pointer to it. Variables are not expanded: the daemon does not have the environment of the
 //! caller.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
 use super::json::{ConfigReader, Field, Object};
-use super::keys;
-use super::mistake::ConfigMistake;
-use super::pointer;
-use super::server::SERVER;
-use super::settings::ServerSettings;
 use super::table::{Key, KeySchema, Table, key, shapes};
+use super::{keys, mistake::ConfigMistake, pointer, server::SERVER, settings::ServerSettings};
 use leash_model::limits;
 
 /// The label that leash sets itself.
@@ -108,7 +103,7 @@ pub(crate) enum RequestError {
 }
 
 /// One mistake of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RequestMistake {
     /// Its position: a JSON pointer.
     pub(crate) pointer: String,
@@ -132,28 +127,18 @@ pub(crate) fn read_request<T: Default>(table: &Table<T>, text: &str) -> Result<T
     let mut found = reader.found;
     found.sort_by_key(|mistake| (mistake.line, mistake.column));
     match root {
-        None => {
-            Err(RequestError::NotJson(found.into_iter().next().map(|mistake| not_json(&mistake)).unwrap_or_default()))
-        }
+        // A reader without a root has found a mistake.
+        None => Err(RequestError::NotJson(found.into_iter().next().map(not_json).unwrap_or_default())),
         Some(_) if found.is_empty() => Ok(request),
         Some(_) => Err(RequestError::Faults(found.into_iter().map(|mistake| fault(text, mistake)).collect())),
     }
 }
 
-impl Default for RequestMistake {
-    fn default() -> RequestMistake {
-        RequestMistake { pointer: String::new(), what: "this is not JSON".to_owned(), hint: None }
-    }
-}
-
-fn not_json(mistake: &ConfigMistake) -> RequestMistake {
+fn not_json(mistake: ConfigMistake) -> RequestMistake {
     let what = format!("{} (line {}, column {})", mistake.what, mistake.line, mistake.column);
     // The hint about an empty file does not apply to a request.
-    RequestMistake {
-        pointer: String::new(),
-        what,
-        hint: mistake.hint.clone().filter(|hint| !hint.contains("the file")),
-    }
+    let hint = mistake.hint.filter(|hint| !hint.contains("the file"));
+    RequestMistake { pointer: String::new(), what, hint }
 }
 
 fn fault(text: &str, mistake: ConfigMistake) -> RequestMistake {

@@ -1,13 +1,10 @@
 //! The validated settings of a gateway. They contain no mistakes, and do not keep how they were written.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{fmt, path::PathBuf, time::Duration};
 
-use leash_model::containment::Containment;
-use leash_model::limits;
+use leash_model::{containment::Containment, limits};
 use leash_upstream::address::UpstreamServer;
 
 /// The default port of a gateway.

@@ -1,7 +1,6 @@
 //! Reads the values of fields: durations, sizes, counts, and texts with variables.
 
-use std::collections::BTreeSet;
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use schemars::{Schema, SchemaGenerator};
 use serde_json::value::RawValue;
@@ -9,8 +8,7 @@ use serde_json::value::RawValue;
 use super::expand;
 use super::json::{ConfigReader, Field, JsonType, kind};
 use super::table::{KeySchema, shapes};
-use leash_model::containment::Containment;
-use leash_model::{duration, limits};
+use leash_model::{containment::Containment, duration, limits};
 use leash_tree::contain::caps::parse_bytes;
 
 const DURATION_HINT: &str = "write a number and a unit, as in \"500ms\", \"30s\", \"30m\", \"12h\" or \"7d\"";

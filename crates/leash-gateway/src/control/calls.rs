@@ -1,9 +1,7 @@
 //! Calls of MCP clients to the servers of a job, from the head of the request to the last byte of the answer.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::{future::Future, pin::Pin, rc::Rc};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -12,12 +10,9 @@ use serde_json::value::RawValue;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::job::{Job, Using};
-use crate::call::Call;
-use crate::config::ServerTarget;
 use crate::guard::{self, Boundary};
 use crate::respond::{self, Answer};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
+use crate::{call::Call, config::ServerTarget, state::gateway::Gateway, state::server::Server};
 use leash_protocol::envelope::{EnvelopeKind, Message, codes, error_body};
 use leash_protocol::sse;
 use leash_upstream::address::HttpTransport;

@@ -6,25 +6,14 @@ use hyper::HeaderMap;
 use hyper::header::{ACCEPT, HeaderValue, LOCATION};
 use tokio::sync::mpsc;
 
-use super::events::EventData;
 use super::job::{Job, Plan};
-use super::jobs::Jobs;
-use super::look;
-use super::problem::Problem;
-use super::reply::Reply;
 use super::view::{OwnerView, SessionView};
+use super::{events::EventData, jobs::Jobs, look, problem::Problem, reply::Reply};
 use crate::config::{RequestedOwner, ServerTarget, SessionRequest, Table, read_request};
-use crate::control::job_machine::JobTimes;
-use crate::respond::Answer;
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::stdio;
-use leash_model::error::shown;
-use leash_model::receipt::Reason;
-use leash_model::start_failure::StartFailure;
+use crate::{control::job_machine::JobTimes, respond::Answer, state::gateway::Gateway, state::server::Server, stdio};
+use leash_model::{error::shown, receipt::Reason, start_failure::StartFailure};
 use leash_protocol::headers;
-use leash_tree::platform::identity::HeldProcess;
-use leash_tree::platform::proc::Proc;
+use leash_tree::{platform::identity::HeldProcess, platform::proc::Proc};
 
 /// A job whose id its caller does not have yet. Dropped before the caller gets the id, it ends the job.
 struct Unknown(Option<Rc<Job>>);

@@ -1,10 +1,9 @@
 //! The event streams of jobs. A client that does not read is cut off, and its last event says so.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
+use std::{collections::VecDeque, pin::Pin};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
@@ -13,11 +12,10 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::super::respond::{self, Answer};
 use super::reply::Reply;
 use super::view::{EventView, SessionView};
-use leash_model::receipt::Receipt;
-use leash_model::{clock, limits};
+use crate::respond::{self, Answer};
+use leash_model::{clock, limits, receipt::Receipt};
 use leash_protocol::sse;
 use leash_upstream::body::{Body, BodyError};
 

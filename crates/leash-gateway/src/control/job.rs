@@ -1,30 +1,22 @@
 //! A running job: the driver of [`crate::control::job_machine`].
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::events::EventKind;
-use super::jobs::Jobs;
-use super::joined;
-use super::view::OwnerView;
+use super::{events::EventKind, jobs::Jobs, joined, view::OwnerView};
 use crate::control::job_machine::{Effect, Event, JobLife, JobTimes, State};
+use crate::notified::wait_for;
 use crate::state::account::{JobAccount, JobHoldings};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::state::stop::Stop;
 use crate::timers::{Timed, Timer};
-use crate::{guard, stdio};
+use crate::{guard, state::gateway::Gateway, state::server::Server, state::stop::Stop, stdio};
 use leash_model::clock::{self, Moment};
-use leash_model::owner::Role;
 use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
-use leash_tree::ledger::receipts;
-use leash_tree::owner::peer::watch::WatchId;
-use leash_tree::platform::identity::HeldProcess as Process;
+use leash_model::{duration, owner::Role};
+use leash_tree::{ledger::receipts, owner::peer::watch::WatchId, platform::identity::HeldProcess as Process};
 use leash_upstream::notice::Notice;
 
 /// A session of the control API.
@@ -153,13 +145,7 @@ impl Job {
 
     /// Returns its receipt when it is over.
     pub(super) async fn over(&self) -> Rc<Receipt> {
-        loop {
-            let over = self.over.notified();
-            if let Some(receipt) = self.receipt.get() {
-                return Rc::clone(receipt);
-            }
-            over.await;
-        }
+        wait_for(&self.over, || self.receipt.get().cloned()).await
     }
 
     /// Its receipt, once it is over.
@@ -303,7 +289,7 @@ impl Job {
             ended_by: EndedBy::Gateway,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),
-            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            took_ms: duration::as_ms(took),
         }
     }
 

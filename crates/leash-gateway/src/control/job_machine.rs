@@ -12,8 +12,7 @@
 
 use std::time::Duration;
 
-use leash_model::clock::Moment;
-use leash_model::receipt::Reason;
+use leash_model::{clock::Moment, receipt::Reason};
 
 /// The time limits of a job. Without any of them it lives until a request ends it, or its owner is gone.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -135,7 +134,9 @@ impl JobLife {
     /// Applies one event.
     pub(super) fn apply(&mut self, event: Event, now: Moment) -> Effect {
         // A renewal after the deadline does not count, even if the timer has not fired yet.
-        if let Some(effect) = self.expired_before(&event, now) {
+        if matches!(event, Event::Renewed(_))
+            && let Some(effect) = self.expired(now)
+        {
             return effect;
         }
         self.count(&event, now);
@@ -172,12 +173,7 @@ impl JobLife {
         self.expired(now).unwrap_or(Effect::Nothing)
     }
 
-    /// Ends it if its deadline had passed before a renewal.
-    fn expired_before(&mut self, event: &Event, now: Moment) -> Option<Effect> {
-        let renewed = matches!(event, Event::Renewed(_));
-        if renewed { self.expired(now) } else { None }
-    }
-
+    /// Ends it if its deadline has passed.
     fn expired(&mut self, now: Moment) -> Option<Effect> {
         let (_, reason) = self.deadline().filter(|(at, _)| *at <= now)?;
         Some(self.end(reason, false))

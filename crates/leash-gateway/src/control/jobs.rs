@@ -2,26 +2,17 @@
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
-use std::path::Path;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{path::Path, rc::Rc, time::Duration};
 
 use tokio::sync::Notify;
 
-use super::events::EventStreams;
-use super::job::Job;
-use super::joined::Looks;
-use super::look;
-use super::view::SessionView;
+use super::{events::EventStreams, job::Job, joined::Looks, look, view::SessionView};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{JOBS_BUCKET, Server};
-use crate::stdio;
-use crate::timers::Timers;
+use crate::{stdio, timers::Timers};
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
-use leash_tree::blocking;
-use leash_tree::ledger::store::Store;
-use leash_tree::platform::linux;
+use leash_tree::{blocking, ledger::store::Store, platform::linux};
 
 /// The jobs of a gateway.
 pub(crate) struct Jobs {

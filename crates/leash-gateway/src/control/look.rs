@@ -1,20 +1,14 @@
 //! Makes the views of jobs.
 
-use std::collections::HashMap;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{collections::HashMap, rc::Rc};
 
 use super::job::{self, Job};
 use super::jobs::Jobs;
 use super::view::{HoldingView, KindView, OwnerView, ServerView, SessionView, StateView};
-use crate::config::ServerTarget;
-use crate::control::job_machine::State;
-use crate::guard;
-use crate::state::server::Server;
+use crate::{config::ServerTarget, control::job_machine::State, guard, state::server::Server};
 use leash_model::clock::{self, Moment};
-use leash_model::receipt::Receipt;
-use leash_tree::blocking;
-use leash_tree::ledger::store::Store;
+use leash_model::{duration::as_ms, receipt::Receipt};
+use leash_tree::{blocking, ledger::store::Store};
 
 /// The size of a tree according to the ledger.
 #[derive(Clone, Copy, Debug)]
@@ -56,10 +50,6 @@ async fn sizes(jobs: &Jobs, runs: &[Rc<str>]) -> HashMap<String, Size> {
     blocking::spawn(read).await.unwrap_or_default()
 }
 
-fn ms(span: Duration) -> u64 {
-    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
-}
-
 fn view(jobs: &Jobs, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
     // The job may have ended while the ledger was read.
     if let Some(receipt) = job.receipt() {
@@ -67,7 +57,7 @@ fn view(jobs: &Jobs, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
     }
     let servers = job.servers.values().map(|server| server_view(jobs, job, server, sizes)).collect();
     let (now, unix) = (Moment::on_runtime(), clock::unix_ms());
-    let at = |moment: Moment| unix + ms(moment.since(now));
+    let at = |moment: Moment| unix + as_ms(moment.since(now));
     job.look(|life| {
         let terms = life.times();
         let deadline = life.deadline();
@@ -83,13 +73,13 @@ fn view(jobs: &Jobs, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
             owner: job.owner.clone(),
             labels: job.account.labels.clone(),
             started_at_ms: job.started_ms,
-            ttl_ms: terms.ttl.map(ms),
+            ttl_ms: terms.ttl.map(as_ms),
             lease_until_ms: life.lease_until().map(at),
-            idle_ms: terms.idle.map(ms),
-            max_age_ms: terms.max_age.map(ms),
+            idle_ms: terms.idle.map(as_ms),
+            max_age_ms: terms.max_age.map(as_ms),
             deadline_ms: deadline.as_ref().map(|(moment, _)| at(*moment)),
             deadline_reason: deadline.map(|(_, reason)| reason.label().to_owned()),
-            idle_for_ms: ms(life.idle_for(now)),
+            idle_for_ms: as_ms(life.idle_for(now)),
             servers,
             receipt: None,
         }

@@ -28,17 +28,15 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
-use hyper::{HeaderMap, Request};
+use hyper::{HeaderMap, Request, body::Incoming};
 
-use super::respond::Answer;
 use crate::config::{LeaseRequest, read_request};
+use crate::respond::Answer;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_protocol::headers;
-use leash_tree::blocking;
-use leash_tree::ledger::receipts;
+use leash_tree::{blocking, ledger::receipts};
 pub(super) use problem::Problem;
 use query::{EndOptions, Filter, Only};
 use reply::Reply;

@@ -9,9 +9,8 @@ use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
 use super::problem::{Kind, Problem};
-use super::query::Parameter;
-use super::reply::Reply;
 use super::routes::{Operation, ROUTES, Route};
+use super::{query::Parameter, reply::Reply};
 use crate::config::Table;
 
 /// The document.

@@ -5,9 +5,9 @@ use hyper::header::{ALLOW, CONTENT_TYPE, HeaderValue, RETRY_AFTER, WWW_AUTHENTIC
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::super::admission::AdmissionRefusal;
-use super::super::respond::{self, Answer};
+use crate::admission::AdmissionRefusal;
 use crate::config::{RequestError, RequestMistake};
+use crate::respond::{self, Answer};
 use leash_model::start_failure::{CommandOrigin, StartFailure};
 
 /// The type of a problem.
@@ -192,44 +192,25 @@ impl Problem {
 
     /// 400: the body could not be read.
     pub(super) fn broken() -> Problem {
-        let detail = "the body is incomplete, came too late, or is not UTF-8";
-        Problem::new(Kind::InvalidJson, detail)
+        Problem::new(Kind::InvalidJson, "the body is incomplete, came too late, or is not UTF-8")
     }
 
-    /// The request may not be served.
+    /// 400, 401 or 403: the request may not be served.
     pub(in super::super) fn refused(refusal: &AdmissionRefusal) -> Problem {
         match refusal {
-            AdmissionRefusal::Repeated(name) => Problem::repeated(name.as_str()),
-            AdmissionRefusal::Host => Problem::host(),
-            AdmissionRefusal::Origin => Problem::origin(),
+            AdmissionRefusal::Repeated(name) => {
+                Problem::new(Kind::RepeatedHeader, format!("the header `{name}` is given twice"))
+            }
+            AdmissionRefusal::Host => {
+                Problem::new(Kind::Host, "this Host is not allowed").hint("name it in `allowedHosts`".to_owned())
+            }
+            AdmissionRefusal::Origin => Problem::new(Kind::Origin, "requests from pages in browsers are not served"),
             // A listener that serves all users, because it asks for a token, refuses by the token alone.
-            AdmissionRefusal::Token | AdmissionRefusal::OtherUser(_) => Problem::unauthorized(),
+            AdmissionRefusal::Token | AdmissionRefusal::OtherUser(_) => {
+                let hint = "send `Authorization: Bearer TOKEN`; it is in the variable that `--control-token-env` names";
+                Problem::new(Kind::Unauthorized, "a bearer token is required").hint(hint.to_owned())
+            }
         }
-    }
-
-    /// 400: a header on which admission depends came twice.
-    fn repeated(name: &str) -> Problem {
-        let detail = format!("the header `{name}` is given twice");
-        Problem::new(Kind::RepeatedHeader, detail)
-    }
-
-    /// 401: the token is missing or wrong.
-    fn unauthorized() -> Problem {
-        let detail = "a bearer token is required";
-        Problem::new(Kind::Unauthorized, detail).hint(
-            "send `Authorization: Bearer TOKEN`; it is in the variable that `--control-token-env` names".to_owned(),
-        )
-    }
-
-    /// 403: the request comes from a page in a browser.
-    fn origin() -> Problem {
-        let detail = "requests from pages in browsers are not served";
-        Problem::new(Kind::Origin, detail)
-    }
-
-    /// 403: the `Host` header names a host that is not allowed.
-    fn host() -> Problem {
-        Problem::new(Kind::Host, "this Host is not allowed").hint("name it in `allowedHosts`".to_owned())
     }
 
     /// 404: no such session.
@@ -258,8 +239,7 @@ impl Problem {
 
     /// 409: the session has ended or is ending.
     pub(super) fn ended(id: &str, why: &str) -> Problem {
-        let detail = format!("session `{}` has ended or is being ended: {why}", id.escape_debug());
-        Problem::new(Kind::Ended, detail)
+        Problem::new(Kind::Ended, format!("session `{}` has ended or is being ended: {why}", id.escape_debug()))
     }
 
     /// 409: the session has no lease to renew.
@@ -270,8 +250,7 @@ impl Problem {
 
     /// 413: the body is too large.
     pub(super) fn too_large(most: usize) -> Problem {
-        let detail = format!("a request has at most {most} bytes");
-        Problem::new(Kind::TooLarge, detail)
+        Problem::new(Kind::TooLarge, format!("a request has at most {most} bytes"))
     }
 
     /// 415: the `Content-Type` is not JSON.

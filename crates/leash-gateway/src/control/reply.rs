@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use hyper::StatusCode;
 use serde::Serialize;
 
-use super::super::respond::{self, Answer};
+use crate::respond::{self, Answer};
 
 /// A response with a `T` as JSON, or with an event stream in which the data of each event is a `T`.
 pub(super) struct Reply<T> {

@@ -3,11 +3,9 @@
 use hyper::StatusCode;
 use serde_json::Value;
 
-use super::events::EventData;
-use super::problem::Kind;
 use super::query::{ENDING, EndOptions, FILTER, Filter, ONLY, Only, Parameter};
-use super::reply::Reply;
 use super::view::{AbortedView, EventView, ReceiptsView, SessionView, SessionsView, VersionView};
+use super::{events::EventData, problem::Kind, reply::Reply};
 use crate::config::{LEASE, LeaseRequest, NEW_SESSION, SessionRequest, Table};
 use leash_model::receipt::Receipt;
 

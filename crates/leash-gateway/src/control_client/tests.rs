@@ -1,9 +1,7 @@
 //! Tests against a fake daemon with scripted answers.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::os::unix::net::UnixListener;
-use std::path::Path;
-use std::thread::JoinHandle;
+use std::{os::unix::net::UnixListener, path::Path, thread::JoinHandle};
 
 use super::*;
 use leash_model::view::OwnerView;

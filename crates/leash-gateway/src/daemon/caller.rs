@@ -1,23 +1,15 @@
 //! One connection to the control API: checks the caller, and serves its requests.
 
-use std::net::SocketAddr;
-use std::rc::Rc;
+use std::{net::SocketAddr, rc::Rc};
 
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
+use hyper::{Request, body::Incoming, service::service_fn};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
-use super::super::admission::ListenerRules;
-use super::super::control::{self, Problem};
-use super::super::listen;
-use super::super::metrics::add;
-use super::super::respond::Answer;
 use super::listeners::ConnectionSignals;
-use crate::config::Secret;
-use crate::control::Jobs;
+use crate::control::{self, Jobs, Problem};
+use crate::{admission::ListenerRules, config::Secret, listen, metrics::add, respond::Answer};
 use leash_model::limits;
 
 /// The proof that a caller must give.

@@ -1,17 +1,14 @@
 //! The accept loops of the control API. leash binds them before the gateway starts and closes them before it ends.
 
-use std::path::Path;
-use std::rc::Rc;
+use std::{path::Path, rc::Rc};
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio_util::sync::CancellationToken;
 
-use super::super::{control_client, listen};
 use super::caller::{self, CallerProof};
-use super::socket::SocketClaim;
-use super::{ControlSettings, ControlSocket};
-use crate::control::Jobs;
+use super::{ControlSettings, ControlSocket, socket::SocketClaim};
 use crate::error::{ControlError, ServeError};
+use crate::{control::Jobs, control_client, listen};
 use leash_model::error::with_causes;
 use leash_tree::ledger::store;
 use leash_upstream::notice::Notice;

@@ -6,8 +6,7 @@ mod listeners;
 mod socket;
 mod starter;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use crate::config::Secret;
 

@@ -1,15 +1,10 @@
 //! The lifetime of a gateway that was started on demand: it exits when its starter is dead and it has no sessions.
 
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use crate::control::Jobs;
-use leash_model::clock::Moment;
-use leash_model::limits;
-use leash_tree::platform::identity;
-use leash_tree::platform::linux::AsyncPidfd;
-use leash_tree::tree::supervisor::FirstLook;
+use leash_model::{clock::Moment, limits};
+use leash_tree::{platform::identity, platform::linux::AsyncPidfd, tree::supervisor::FirstLook};
 
 /// The process that started a gateway on demand.
 #[derive(Debug)]

@@ -1,16 +1,14 @@
 //! Tests of the control socket's path and of the lifetime on demand.
 
-use std::fs;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{fs, time::Duration};
 
 use super::socket::SocketClaim;
 use super::starter::{UnusedDecision, UnusedTimer};
 use crate::error::ControlError;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use leash_model::{clock::Moment, limits};
 use testkit::Scratch;
 
 fn private() -> Scratch {

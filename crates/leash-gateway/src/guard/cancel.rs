@@ -6,14 +6,10 @@ use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use super::holding::{self, UpstreamHolding};
-use super::revive;
-use super::unanswered::Unanswered;
-use crate::call::Call;
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::state::session::ClientSession;
+use super::{revive, unanswered::Unanswered};
+use crate::{call::Call, state::gateway::Gateway, state::server::Server, state::session::ClientSession};
 use leash_model::limits;
-use leash_protocol::headers;
+use leash_protocol::{envelope::cancelled_body, headers};
 
 /// `notifications/cancelled` messages for a legacy server. A dropped connection does not cancel a request there.
 pub(crate) struct Cancellation {
@@ -43,11 +39,8 @@ pub(crate) fn abort_unanswered(gateway: &Rc<Gateway>, server: &Server) -> usize 
 
 impl Cancellation {
     fn new(session: Rc<ClientSession>, ids: &[Box<RawValue>]) -> Cancellation {
-        let message = |id: &RawValue| {
-            let params = format!(r#"{{"requestId":{id},"reason":"aborted"}}"#);
-            Bytes::from(format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#))
-        };
-        Cancellation { session, messages: ids.iter().map(|id| message(id)).collect() }
+        let messages = ids.iter().map(|id| cancelled_body(id, "aborted").into()).collect();
+        Cancellation { session, messages }
     }
 
     /// Sends the messages in a task of its own.

@@ -5,25 +5,18 @@ use std::rc::Rc;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::http::response::Parts;
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, http::response::Parts};
 use serde_json::value::RawValue;
 
 use super::RequestFacts;
 use super::holding::{self, UpstreamHolding, UpstreamParts};
 use super::stream::{ForwardedBody, ResponseLimit};
-use crate::call::Call;
 use crate::config::{self, ServerTarget};
 use crate::respond::{self, Answer};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::state::session::ClientSession;
-use leash_model::limits;
-use leash_model::receipt::Reason;
-use leash_protocol::envelope::codes;
-use leash_protocol::headers;
-use leash_upstream::body::Body;
-use leash_upstream::client::UpstreamError;
+use crate::{call::Call, state::gateway::Gateway, state::server::Server, state::session::ClientSession};
+use leash_model::{limits, receipt::Reason};
+use leash_protocol::{envelope::codes, headers};
+use leash_upstream::{body::Body, client::UpstreamError};
 
 /// Headers that leash does not forward: it sets them itself, or they do not concern the upstream.
 const NOT_FORWARDED: [HeaderName; 6] = [

@@ -2,32 +2,22 @@
 //! its DELETE.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::rc::Rc;
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{HeaderMap, StatusCode, Uri};
 use tokio_util::sync::CancellationToken;
 
-use super::forward;
-use super::revive::Revival;
-use super::unanswered::Unanswered;
-use crate::budget::BudgetClient;
-use crate::call::Call;
-use crate::config::ServerTarget;
-use crate::keep_alive::Pings;
-use crate::metrics::add;
+use super::{forward, revive::Revival, unanswered::Unanswered};
 use crate::state::backend::{Release, SessionHolding};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
 use crate::state::session::{ClientSession, SessionStart};
-use leash_model::client_session::SessionLife;
+use crate::state::{gateway::Gateway, server::Server};
+use crate::{budget::BudgetClient, call::Call, config::ServerTarget, keep_alive::Pings, metrics::add};
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
-use leash_model::{id, limits};
+use leash_model::{client_session::SessionLife, id, limits};
 use leash_protocol::headers;
-use leash_tree::ledger::book::Entry;
-use leash_tree::ledger::receipts;
+use leash_tree::{ledger::book::Entry, ledger::receipts};
 use leash_upstream::address::HttpTransport;
 use leash_upstream::delete::{self, DeleteResult, DeleteTarget};
 use leash_upstream::keeper::{Headers, HeldSession, ResumeFacts};

@@ -2,24 +2,17 @@
 
 use std::rc::Rc;
 
-use hyper::body::Incoming;
-use hyper::header::HeaderValue;
-use hyper::{Method, Response, StatusCode};
+use hyper::{Method, Response, StatusCode, body::Incoming, header::HeaderValue};
 
 use super::holding::{self, UpstreamHolding};
-use super::listen::ListenBody;
-use super::stream::ResponseLimit;
-use super::{RequestFacts, forward, revive};
-use crate::call::Call;
+use super::{RequestFacts, forward, listen::ListenBody, revive, stream::ResponseLimit};
 use crate::respond::{self, Answer};
-use crate::state::gateway::Gateway;
 use crate::state::session::{ClientSession, InFlight};
+use crate::{call::Call, state::gateway::Gateway};
 use leash_model::receipt::Reason;
-use leash_protocol::envelope::codes;
 use leash_protocol::headers;
-use leash_upstream::body::Body;
-use leash_upstream::client::UpstreamError;
 use leash_upstream::lost::{Lost, lost};
+use leash_upstream::{body::Body, client::UpstreamError};
 
 /// The response of an upstream.
 enum UpstreamResponse {
@@ -117,8 +110,7 @@ async fn ask(
 fn ended(gateway: &Gateway, facts: &RequestFacts) -> Answer {
     let id = facts.id.as_deref();
     if gateway.draining.get() {
-        let text = "Service Unavailable: the gateway is shutting down";
-        return respond::error(StatusCode::SERVICE_UNAVAILABLE, id, codes::SERVER, text);
+        return respond::shutting_down(id);
     }
     respond::error(StatusCode::NOT_FOUND, id, -32001, "Session not found: it ended before the server answered")
 }

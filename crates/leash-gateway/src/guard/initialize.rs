@@ -2,27 +2,17 @@
 
 use std::rc::Rc;
 
-use hyper::body::Incoming;
-use hyper::{Response, StatusCode};
+use hyper::{Response, StatusCode, body::Incoming};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::holding::{self, UpstreamHolding, UpstreamParts};
-use super::opening::InitializeBody;
-use super::revive::Revival;
-use super::stream::ResponseLimit;
-use super::{RequestFacts, forward, in_session};
-use crate::call::Call;
+use super::{RequestFacts, forward, in_session, opening::InitializeBody, revive::Revival, stream::ResponseLimit};
 use crate::respond::{self, Answer};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::state::session::ClientSession;
-use leash_model::limits;
-use leash_model::receipt::Reason;
-use leash_protocol::envelope::codes;
-use leash_protocol::headers;
-use leash_upstream::body::Body;
-use leash_upstream::client::UpstreamError;
+use crate::{call::Call, state::gateway::Gateway, state::server::Server, state::session::ClientSession};
+use leash_model::{limits, receipt::Reason};
+use leash_protocol::{envelope::codes, headers};
+use leash_upstream::{body::Body, client::UpstreamError};
 
 /// Answers `initialize`. A separate task sends the request to the server and goes on when the client leaves: leash sees
 /// the session that the server opens, and closes it if the client is gone.
@@ -54,8 +44,7 @@ pub(super) async fn answer(gateway: &Rc<Gateway>, server: &Rc<Server>, call: Cal
 /// The response to a client whose session ended before it was open.
 fn too_late(gateway: &Gateway, id: Option<&RawValue>) -> Answer {
     if gateway.draining.get() {
-        let text = "Service Unavailable: the gateway is shutting down";
-        return respond::error(StatusCode::SERVICE_UNAVAILABLE, id, codes::SERVER, text);
+        return respond::shutting_down(id);
     }
     let text = "Gateway Timeout: the server did not answer initialize in time";
     respond::error(StatusCode::GATEWAY_TIMEOUT, id, codes::SERVER, text)

@@ -1,11 +1,8 @@
 //! Streams for the server's own messages. leash adds comments while the server is silent, and pings that show if the
 //! client is still there.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{future::Future, pin::Pin, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming};
@@ -13,11 +10,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::holding;
 use super::stream::{Boundary, CutOff, ResponseLimit, poll_passed};
-use crate::keep_alive::PingAction;
-use crate::metrics::Counters;
-use crate::state::session::ClientSession;
-use leash_model::limits;
-use leash_model::receipt::Reason;
+use crate::{keep_alive::PingAction, metrics::Counters, state::session::ClientSession};
+use leash_model::{limits, receipt::Reason};
 use leash_protocol::sse;
 use leash_upstream::body::BodyError;
 

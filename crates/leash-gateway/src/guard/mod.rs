@@ -26,14 +26,9 @@ use std::rc::Rc;
 use hyper::{Method, StatusCode};
 use serde_json::value::RawValue;
 
-use super::respond::{self, Answer};
-use crate::call::Call;
-use crate::keep_alive;
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::state::session;
-use leash_model::limits;
-use leash_model::receipt::Reason;
+use crate::respond::{self, Answer};
+use crate::{call::Call, keep_alive, state::gateway::Gateway, state::server::Server, state::session};
+use leash_model::{limits, receipt::Reason};
 use leash_protocol::envelope::{EnvelopeKind, Malformed, Message};
 use leash_protocol::era::{self, Era};
 use leash_protocol::headers;

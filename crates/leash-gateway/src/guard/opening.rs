@@ -1,24 +1,19 @@
 //! Reads the response to `initialize` while it passes: did the server agree, and on which version?
 
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::{pin::Pin, rc::Rc};
 
 use bytes::{Bytes, BytesMut};
-use hyper::HeaderMap;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
-use hyper::header::CONTENT_ENCODING;
+use hyper::{HeaderMap, header::CONTENT_ENCODING};
 
 use super::holding;
 use super::stream::{CutOff, ResponseLimit, poll_passed};
-use crate::metrics::Counters;
-use crate::state::gateway::Gateway;
 use crate::state::session::{ClientSession, InFlight};
-use leash_model::limits;
-use leash_model::receipt::Reason;
+use crate::{metrics::Counters, state::gateway::Gateway};
+use leash_model::{limits, receipt::Reason};
 use leash_protocol::envelope::{EnvelopeKind, Message};
-use leash_protocol::headers;
-use leash_protocol::sse::Splitter;
+use leash_protocol::{headers, sse::Splitter};
 use leash_upstream::body::BodyError;
 
 /// The server's response to `initialize`.

@@ -5,26 +5,21 @@
 //! machine also keeps the order of the host's messages, and opens the stream of the server and HTTP+SSE again.
 
 use std::cell::{Cell, RefCell};
-use std::rc::Rc;
-use std::time::Duration;
+use std::{rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use hyper::{Method, Request, Response};
+use hyper::{Method, Request, Response, body::Incoming};
 use tokio::sync::Notify;
 
 use super::forward;
 use super::holding::{self, UpstreamHolding};
 use super::opening::{InitializeReader, InitializeResponse};
-use crate::state::gateway::Gateway;
-use crate::state::session::ClientSession;
-use leash_model::limits;
-use leash_model::receipt::Reason;
+use crate::{notified::wait_until, state::gateway::Gateway, state::session::ClientSession};
+use leash_model::{limits, receipt::Reason};
 use leash_protocol::headers;
-use leash_upstream::client::UpstreamError;
-use leash_upstream::lost::Lost;
+use leash_upstream::{client::UpstreamError, lost::Lost};
 
 /// The messages that open a session anew, and the state of the revival.
 pub(super) struct Revival {
@@ -72,13 +67,8 @@ impl Revival {
 
 /// Waits until no revival is under way.
 pub(super) async fn settled(upstream: &UpstreamHolding) {
-    let Some(revival) = upstream.revival() else { return };
-    loop {
-        let done = revival.done.notified();
-        if !revival.under_way.get() {
-            return;
-        }
-        done.await;
+    if let Some(revival) = upstream.revival() {
+        wait_until(&revival.done, || !revival.under_way.get()).await;
     }
 }
 

@@ -1,9 +1,8 @@
 //! The transport of 2024-11-05 (HTTP+SSE). The session is a GET that stays open. The client POSTs its messages to an
 //! address in the server's first event. leash puts its own address there and ends both halves together.
 
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::{pin::Pin, rc::Rc};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
@@ -11,20 +10,14 @@ use hyper::body::{Body as HttpBody, Frame, Incoming};
 use hyper::{Method, Response, StatusCode, Uri};
 
 use super::holding::{self, UpstreamHolding};
-use super::listen::ListenBody;
 use super::stream::{Boundary, ResponseLimit};
-use super::unanswered::ResponseFinder;
-use super::{RequestFacts, forward};
-use crate::call::Call;
+use super::{RequestFacts, forward, listen::ListenBody, unanswered::ResponseFinder};
 use crate::respond::{self, Answer};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
 use crate::state::session::{self, ClientSession};
-use leash_model::limits;
-use leash_model::receipt::Reason;
-use leash_protocol::envelope::codes;
-use leash_protocol::headers;
+use crate::{call::Call, state::gateway::Gateway, state::server::Server};
+use leash_model::{limits, receipt::Reason};
 use leash_protocol::sse::{self, Splitter};
+use leash_protocol::{envelope::codes, headers};
 use leash_upstream::body::{Body, BodyError};
 use leash_upstream::client;
 

@@ -1,18 +1,14 @@
 //! Response bodies on their way to the client. Every byte passes unchanged.
 
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::{future::Future, pin::Pin, rc::Rc};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame, Incoming, SizeHint};
 
 use super::holding;
-use crate::metrics::Counters;
-use crate::state::session::InFlight;
-use leash_upstream::body::BodyError;
-use leash_upstream::deadline::Deadline;
+use crate::{metrics::Counters, state::session::InFlight};
+use leash_upstream::{body::BodyError, deadline::Deadline};
 
 /// The limit for how long a response may go on.
 pub(super) enum ResponseLimit {

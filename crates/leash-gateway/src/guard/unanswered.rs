@@ -3,9 +3,8 @@
 //! requests.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
 use std::task::{Context, Waker};
+use std::{collections::HashMap, rc::Rc};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;

@@ -1,15 +1,11 @@
 //! The interfaces through which the shared state reaches the two kinds of servers: programs (`stdio`) and HTTP servers (`guard`).
 
-use std::any::Any;
-use std::future::Future;
-use std::pin::Pin;
-use std::rc::Rc;
+use std::{any::Any, future::Future, pin::Pin, rc::Rc};
 
 use leash_model::receipt::{Reason, Receipt};
 use leash_upstream::keeper::HeldSession;
 
-use super::gateway::Gateway;
-use super::session::ClientSession;
+use super::{gateway::Gateway, session::ClientSession};
 
 /// The end of a holding, with its receipt if there is one.
 pub(crate) type Release<'a> = Pin<Box<dyn Future<Output = Option<Receipt>> + 'a>>;

@@ -1,32 +1,22 @@
 //! The state that all connections share.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::rc::Rc;
+use std::{collections::HashMap, rc::Rc};
 
 use tokio_util::task::TaskTracker;
 
-use super::keeper_link::KeeperLink;
 use super::server::{Occupied, Server};
-use super::session::ClientSession;
-use super::stop::Stop;
+use super::{keeper_link::KeeperLink, session::ClientSession, stop::Stop};
 use crate::budget::{Bounds, Budget, BudgetClient, LimitReached, Share};
-use crate::config::Settings;
-use crate::connection::Principals;
-use crate::metrics::Metrics;
 use crate::respond::{self, Answer};
-use crate::response_memory::ResponseMemory;
-use crate::timers::Timers;
+use crate::{config::Settings, connection::Principals, metrics::Metrics};
+use crate::{response_memory::ResponseMemory, timers::Timers};
 use leash_model::receipt::Reason;
-use leash_tree::ledger::book::Book;
-use leash_tree::owner::peer::Lookup;
-use leash_tree::owner::peer::resolver::Resolver;
-use leash_tree::owner::peer::watch::Watchers;
-use leash_tree::places::Places;
-use leash_upstream::client::UpstreamClient;
+use leash_tree::owner::{peer::Lookup, peer::resolver::Resolver, peer::watch::Watchers};
+use leash_tree::{ledger::book::Book, places::Places};
 use leash_upstream::heap::{Counted, HeapTrimmer};
-use leash_upstream::notice::Notice;
+use leash_upstream::{client::UpstreamClient, notice::Notice};
 
 /// The label that names the gateway of a tree.
 pub(crate) const GATEWAY_LABEL: &str = "gateway";

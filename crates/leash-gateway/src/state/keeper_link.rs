@@ -9,15 +9,12 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::rc::{Rc, Weak};
-use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use super::gateway::Gateway;
-use super::session::ClientSession;
+use super::{gateway::Gateway, session::ClientSession};
 use crate::config::Settings;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use leash_model::{clock::Moment, duration::as_ms, limits};
 use leash_tree::platform::linux::{self, AsyncPidfd};
 use leash_upstream::keeper::{HeldSession, KeeperMessage, KeeperOrders, KeeperProcess, handover};
 
@@ -215,10 +212,6 @@ impl KeeperLink {
 /// True if the sessions of a killed gateway can go on in the next gateway at the same address.
 pub(crate) fn takes_over(settings: &Settings) -> bool {
     !settings.takeover.is_zero() && settings.listen.port() != 0
-}
-
-fn as_ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn is_too_long(error: &io::Error) -> bool {

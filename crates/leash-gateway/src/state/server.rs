@@ -1,23 +1,14 @@
 //! A server behind the gateway, and its sessions.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::{any::Any, collections::HashMap, rc::Rc};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::account::JobAccount;
-use super::backend::SharedTrees;
-use super::session::ClientSession;
-use super::stop::StopOrder;
-use crate::budget::Budget;
-use crate::config;
-use leash_model::client_session::SessionTimes;
-use leash_model::containment::Containment;
-use leash_model::limits;
-use leash_model::receipt::Receipt;
+use super::{account::JobAccount, backend::SharedTrees, session::ClientSession, stop::StopOrder};
+use crate::{budget::Budget, config, notified::wait_until};
+use leash_model::{client_session::SessionTimes, containment::Containment, limits, receipt::Receipt};
 
 /// The name of the shared counters of all servers of jobs. Counters per server would grow with the number of jobs.
 pub(crate) const JOBS_BUCKET: &str = "session";
@@ -161,13 +152,7 @@ impl Server {
 
     /// Returns when it is empty. Only for a server that was told to end: at any other, a session may begin right after.
     pub(crate) async fn empty(&self) {
-        loop {
-            let freed = self.freed.notified();
-            if self.is_empty() {
-                return;
-            }
-            freed.await;
-        }
+        wait_until(&self.freed, || self.is_empty()).await;
     }
 
     /// Returns when its job has been ending for so long that leash no longer waits for a late answer.

@@ -1,31 +1,23 @@
 //! A running client session: the driver of [`leash_model::client_session`].
 
-use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
-use std::future::Future;
 use std::rc::{Rc, Weak};
-use std::time::Duration;
+use std::{any::Any, future::Future, time::Duration};
 
 use tokio::sync::Notify;
 
-use super::backend::SessionHolding;
 use super::gateway::{Gateway, SessionSlot};
-use super::server::Server;
-use crate::budget::BudgetClient;
-use crate::call::Call;
-use crate::config::OwnerPolicy;
+use super::{backend::SessionHolding, server::Server};
 use crate::connection::{ConnectionEnds, Principal};
 use crate::respond::{self, Answer};
 use crate::timers::{Timed, Timer};
+use crate::{budget::BudgetClient, call::Call, config::OwnerPolicy, notified::wait_until};
 use leash_model::client_session::{Effect, Event, SessionLife, State};
 use leash_model::clock::{self, Moment};
-use leash_model::identity::Identity;
 use leash_model::receipt::{Reason, Receipt};
-use leash_model::{id, limits};
-use leash_tree::owner::peer::watch::WatchId;
+use leash_model::{duration, id, identity::Identity, limits};
 use leash_tree::owner::peer::{Holders, UnknownReason};
-use leash_tree::platform::identity::HeldProcess;
-use leash_tree::platform::proc::Proc;
+use leash_tree::{owner::peer::watch::WatchId, platform::identity::HeldProcess, platform::proc::Proc};
 use leash_upstream::keeper::{Headers, ResumeFacts};
 use leash_upstream::notice::Notice;
 
@@ -147,7 +139,7 @@ impl ClientSession {
             owners: self.owners.borrow().iter().map(|(owner, _)| *owner).collect(),
             lost: life.lost(),
             unknown_client: life.unknown_client(),
-            born_ms: u64::try_from(born.as_millis()).unwrap_or(u64::MAX),
+            born_ms: duration::as_ms(born),
             revival: None,
         })
     }
@@ -280,13 +272,7 @@ impl ClientSession {
 
     /// Returns when its holding is released.
     pub(crate) async fn over(&self) {
-        loop {
-            let over = self.over.notified();
-            if matches!(self.life.borrow().state(), State::Ended(_)) {
-                return;
-            }
-            over.await;
-        }
+        wait_until(&self.over, || matches!(self.life.borrow().state(), State::Ended(_))).await;
     }
 
     /// The receipt of its end.
@@ -438,15 +424,7 @@ impl ClientSession {
     /// leaves no trace, so the answer to its `initialize` waits for this as well. Returns false if the client has
     /// closed its connection instead of waiting: then it cannot learn the session's id.
     pub(crate) async fn identified(&self) -> bool {
-        let identified = async {
-            loop {
-                let searched = self.searched.notified();
-                if self.searches.get() == 0 || !self.usable() {
-                    return;
-                }
-                searched.await;
-            }
-        };
+        let identified = wait_until(&self.searched, || self.searches.get() == 0 || !self.usable());
         // If no search is running, there is nothing to wait for.
         if self.searches.get() > 0 {
             let _ = tokio::time::timeout(limits::PEER_SEARCH, identified).await;

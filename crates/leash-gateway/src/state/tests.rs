@@ -1,29 +1,20 @@
 //! Client sessions and their timers, with a paused clock and a holding that is neither a process nor a socket.
 
-use std::cell::RefCell;
-use std::future::Future;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{cell::RefCell, future::Future, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use hyper::{HeaderMap, Method};
 use leash_model::receipt::Reason;
-use leash_tree::ledger::book::Book;
-use leash_tree::places::Places;
+use leash_tree::{ledger::book::Book, places::Places};
 use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::keeper::HeldSession;
 use testkit::Scratch;
 use tokio::task::LocalSet;
 
 use super::backend::{Release, SessionHolding};
-use super::gateway::Gateway;
-use super::server::Server;
-use super::session::ClientSession;
-use crate::budget::BudgetClient;
-use crate::call::Call;
+use super::{gateway::Gateway, server::Server, session::ClientSession};
 use crate::config::{self, ServerTarget, SessionPolicy, Settings};
-use crate::control::Jobs;
-use crate::serve;
+use crate::{budget::BudgetClient, call::Call, control::Jobs, serve};
 
 const IDLE: Duration = Duration::from_secs(600);
 const SECOND: Duration = Duration::from_secs(1);

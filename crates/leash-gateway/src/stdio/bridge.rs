@@ -9,22 +9,18 @@ use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::sync::Notify;
 use tokio_util::task::TaskTracker;
 
-use super::super::keep_alive::{PingAction, Pings};
-use super::super::metrics::Counters;
-use super::super::response_memory::MemoryAccount;
 use super::child::{ServerProcess, StartedTree};
-use super::log::GET;
 use super::output::{self, Burst, MessageSink};
-use super::reader::StreamReader;
 use super::switch::{CannotBegin, NewRequest, Switch};
 use super::window::{self, Window, WindowedPipe};
+use super::{log::GET, reader::StreamReader};
+use crate::keep_alive::{PingAction, Pings};
 use crate::state::backend::{Release, SessionHolding};
-use crate::state::gateway::Gateway;
-use crate::state::session::ClientSession;
-use crate::state::stop::StopSignal;
+use crate::state::{gateway::Gateway, session::ClientSession, stop::StopSignal};
+use crate::{metrics::Counters, response_memory::MemoryAccount};
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
-use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, cancelled_body};
 use leash_protocol::era;
 use leash_upstream::keeper::HeldSession;
 
@@ -247,10 +243,8 @@ impl Bridge {
         let opening = self.opening.borrow().clone();
         let aborted = self.switch.borrow_mut().abort(opening.as_ref());
         for key in &aborted {
-            let params = format!(r#"{{"requestId":{},"reason":"aborted"}}"#, key.as_str());
-            let line = format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#);
             // If the input is closed, the server is ending, and there is nothing left to cancel.
-            let _ = self.child.input.give(line.into());
+            let _ = self.child.input.give(cancelled_body(key.as_str(), "aborted").into());
         }
         self.drained();
         aborted.len()

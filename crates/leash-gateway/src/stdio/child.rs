@@ -1,35 +1,23 @@
 //! A server's process tree behind the gateway, and the two pipes to it.
 
 use std::cell::{Cell, OnceCell};
-use std::future::poll_fn;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::{future::poll_fn, io, os::fd::OwnedFd, rc::Rc};
 
-use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe::{Receiver, Sender};
-use tokio::sync::Notify;
-use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::{io::unix::AsyncFd, sync::Notify, task::AbortHandle, time::timeout};
 use tokio_util::task::TaskTracker;
 
-use super::super::metrics::{Counters, add};
-use super::input::ServerInput;
-use super::shared_trees;
+use super::{input::ServerInput, shared_trees};
 use crate::config::{ServerCommand, ServerTarget};
+use crate::metrics::{Counters, add};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{RunningTree, Server};
-use crate::state::stop::StopSignal;
-use leash_model::containment::ContainmentWish;
-use leash_model::limits;
+use crate::{notified::wait_until, state::stop::StopSignal};
 use leash_model::receipt::{Reason, Receipt};
-use leash_model::start_failure::StartFailure;
-use leash_tree::blocking;
-use leash_tree::contain::caps::Caps;
-use leash_tree::platform::linux;
-use leash_tree::tree::failure::failed;
+use leash_model::{containment::ContainmentWish, limits, start_failure::StartFailure};
 use leash_tree::tree::{Spec, Tree};
+use leash_tree::{blocking, contain::caps::Caps, platform::linux, tree::failure::failed};
 
 /// A running tree with its pipes.
 pub(super) struct StartedTree {
@@ -206,7 +194,7 @@ impl ServerProcess {
 
     /// Returns when the tree is over.
     pub(super) async fn gone(&self) {
-        self.wait_until(|| self.over.get().is_some()).await;
+        wait_until(&self.changed, || self.over.get().is_some()).await;
     }
 
     /// Notes that its output has ended.
@@ -235,7 +223,7 @@ impl ServerProcess {
 
     /// Waits until the rest of its output is read. The pipe ends when its last process has exited.
     async fn read_remaining_output(&self) {
-        while timeout(limits::LAST_OUTPUT, self.wait_until(|| self.output_is_over.get())).await.is_err() {
+        while timeout(limits::LAST_OUTPUT, wait_until(&self.changed, || self.output_is_over.get())).await.is_err() {
             // The gateway cuts a client that does not read after a while. A client that reads gets everything.
             if self.held_up.get() {
                 continue;
@@ -258,7 +246,7 @@ impl ServerProcess {
         let (mut told, mut heard, mut hurried) = (false, true, false);
         loop {
             tokio::select! {
-                () = self.wait_until(|| self.is_ending()), if !told => {
+                () = wait_until(&self.changed, || self.is_ending()), if !told => {
                     told = true;
                     // First the reason, then the input: closing the input also ends the server, for another reason.
                     if let Some(reason) = self.end_reason.get() {
@@ -276,16 +264,6 @@ impl ServerProcess {
                 }
                 receipt = poll_fn(|cx| watched.poll_over(cx)) => return receipt,
             }
-        }
-    }
-
-    async fn wait_until(&self, fine: impl Fn() -> bool) {
-        loop {
-            let changed = self.changed.notified();
-            if fine() {
-                return;
-            }
-            changed.await;
         }
     }
 }

@@ -1,9 +1,7 @@
 //! A stream of a session as the body of an HTTP response.
 
-use std::collections::VecDeque;
-use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::{collections::VecDeque, pin::Pin, time::Duration};
 
 use bytes::Bytes;
 use hyper::body::{Body as HttpBody, Frame};
@@ -12,8 +10,8 @@ use hyper::{Response, StatusCode};
 use memchr::memchr;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::super::respond::Answer;
 use super::log::NextMessage;
+use crate::respond::Answer;
 use leash_model::limits;
 use leash_protocol::sse;
 use leash_upstream::body::{Body, BodyError, PIECE};

@@ -4,13 +4,11 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 
-use super::super::respond::{self, Answer};
-use super::events::Events;
 use super::log::{GET, StreamId};
-use super::post;
 use super::reader::{StreamBody, StreamReader};
-use crate::call::Call;
-use crate::state::session::ClientSession;
+use super::{events::Events, post};
+use crate::respond::{self, Answer};
+use crate::{call::Call, state::session::ClientSession};
 use leash_protocol::headers;
 
 /// Answers a GET.

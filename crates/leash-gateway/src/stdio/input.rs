@@ -4,16 +4,15 @@
 //! writes it, because a connection that is dropped in the middle of a line must not leave half a line in the pipe.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::rc::Rc;
+use std::{collections::VecDeque, rc::Rc};
 
 use bytes::{Buf as _, Bytes};
 use memchr::memchr2;
-use tokio::net::unix::pipe::Sender;
-use tokio::sync::Notify;
+use tokio::{net::unix::pipe::Sender, sync::Notify};
 use tokio_util::task::TaskTracker;
 
+use crate::notified::wait_for;
 use leash_model::limits;
 
 /// Pieces written by one call: bodies and their newlines.
@@ -137,16 +136,8 @@ impl ServerInput {
     }
 
     async fn wait_until(&self, fine: impl Fn() -> bool) -> Result<(), InputClosed> {
-        loop {
-            let changed = self.changed.notified();
-            if fine() {
-                return Ok(());
-            }
-            if self.pipe.borrow().is_none() {
-                return Err(InputClosed);
-            }
-            changed.await;
-        }
+        let closed = || self.pipe.borrow().is_none().then_some(Err(InputClosed));
+        wait_for(&self.changed, || if fine() { Some(Ok(())) } else { closed() }).await
     }
 }
 

@@ -10,8 +10,8 @@ use std::task::Waker;
 
 use bytes::Bytes;
 
-use super::super::response_memory::QueuedBytes;
 use super::waiting_task::WaitingTask;
+use crate::response_memory::QueuedBytes;
 
 /// A stream's number within its session; POSTs count from 1.
 pub(super) type StreamId = u64;

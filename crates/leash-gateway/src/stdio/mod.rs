@@ -29,12 +29,9 @@ use std::rc::Rc;
 
 use hyper::{HeaderMap, Method, StatusCode};
 
-use super::respond::{self, Answer};
-use crate::call::Call;
-use crate::state::backend::SharedTrees;
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
+use crate::respond::{self, Answer};
 use crate::state::session::{self, ClientSession};
+use crate::{call::Call, state::backend::SharedTrees, state::gateway::Gateway, state::server::Server};
 use leash_model::receipt::Reason;
 use leash_protocol::envelope::{EnvelopeKind, Message};
 use leash_protocol::era::{self, Era};

@@ -1,26 +1,16 @@
 //! POST of `initialize`: a session begins, with a tree of its own.
 
-use std::cell::Cell;
-use std::rc::Rc;
+use std::{cell::Cell, rc::Rc};
 
 use bytes::Bytes;
-use hyper::StatusCode;
-use hyper::header::HeaderValue;
+use hyper::{StatusCode, header::HeaderValue};
 use tokio::sync::oneshot;
 
-use super::super::respond::{self, Answer};
-use super::bridge::Bridge;
-use super::child;
-use super::events::Events;
-use super::reader::StreamBody;
 use super::switch::{NewRequest, PostAnswer};
-use super::{modern, post};
-use crate::call::Call;
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::state::session::ClientSession;
-use leash_model::receipt::Reason;
-use leash_model::start_failure::StartFailure;
+use super::{bridge::Bridge, child, events::Events, modern, post, reader::StreamBody};
+use crate::respond::{self, Answer};
+use crate::{call::Call, state::gateway::Gateway, state::server::Server, state::session::ClientSession};
+use leash_model::{receipt::Reason, start_failure::StartFailure};
 use leash_protocol::envelope::{Envelope, IdKey};
 use leash_protocol::headers;
 

@@ -1,19 +1,14 @@
 //! A server's stdout: reads it line by line, no faster than the sink takes the lines.
 
-use std::cell::Cell;
 use std::future::{Future, poll_fn};
-use std::io;
+use std::{cell::Cell, io};
 
 use bytes::Bytes;
-use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe::Receiver;
-use tokio::time::timeout;
+use tokio::{io::AsyncReadExt as _, net::unix::pipe::Receiver, time::timeout};
 
-use super::super::metrics::{Counters, add};
-use super::super::response_memory::MemoryAccount;
-use crate::state::gateway::Gateway;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use crate::metrics::{Counters, add};
+use crate::{response_memory::MemoryAccount, state::gateway::Gateway};
+use leash_model::{clock::Moment, limits};
 use leash_protocol::envelope::Message;
 use leash_protocol::frame::{Line, Lines};
 

@@ -6,16 +6,11 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
-use super::super::respond::{self, Answer};
 use super::bridge::{Bridge, NotSent};
-use super::events::Events;
-use super::output::MessageSink as _;
-use super::reader::StreamBody;
 use super::switch::{CannotBegin, NewRequest, PostAnswer};
-use crate::call::Call;
-use crate::keep_alive::answers_ping;
-use crate::state::gateway::Gateway;
-use crate::state::session::ClientSession;
+use super::{events::Events, output::MessageSink as _, reader::StreamBody};
+use crate::respond::{self, Answer};
+use crate::{call::Call, keep_alive::answers_ping, state::gateway::Gateway, state::session::ClientSession};
 use leash_protocol::envelope::{Envelope, IdKey, Message, codes, error_body};
 use leash_protocol::{era, headers};
 

@@ -1,18 +1,14 @@
 //! A connection that reads a stream of a session.
 
-use std::future::poll_fn;
-use std::rc::Rc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{future::poll_fn, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Interval;
 
-use super::bridge::Bridge;
 use super::events::{Feed, pauses};
 use super::log::{GET, NextMessage, StreamId};
-use super::output::MessageSink as _;
-use super::switch::PostAnswer;
+use super::{bridge::Bridge, output::MessageSink as _, switch::PostAnswer};
 use crate::state::session::InFlight;
 use leash_model::limits;
 

@@ -2,20 +2,15 @@
 //! with the job.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
-use std::rc::Rc;
-use std::task::Poll;
+use std::{future::poll_fn, rc::Rc, task::Poll};
 
-use tokio::io::AsyncReadExt as _;
-use tokio::net::unix::pipe::Receiver;
-use tokio::sync::Notify;
+use tokio::{io::AsyncReadExt as _, net::unix::pipe::Receiver, sync::Notify};
 
 use super::child::{self, ServerProcess, StartedTree};
 use super::shared_trees;
 use crate::state::gateway::Gateway;
 use crate::state::server::{Occupied, Server};
-use leash_model::receipt::Reason;
-use leash_model::start_failure::StartFailure;
+use leash_model::{receipt::Reason, start_failure::StartFailure};
 
 /// Holds the tree that was started in advance.
 #[derive(Default)]

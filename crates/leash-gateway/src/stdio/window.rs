@@ -3,9 +3,7 @@
 //! A timer per request would cost a system call each, so all requests on a pipe share one. It fires twice per window,
 //! and a request that has seen it fire twice is late. It runs only while a request waits that is not late.
 
-use std::cell::Cell;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{cell::Cell, rc::Rc, time::Duration};
 
 use tokio::time::{Instant, sleep_until};
 

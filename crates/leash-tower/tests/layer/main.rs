@@ -14,8 +14,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Body;
 use hyper::{Method, Request, Response};
-use leash_tower::Ended;
-use leash_tower::SessionGuardLayer;
+use leash_tower::{Ended, SessionGuardLayer};
 use tokio::sync::{Mutex, mpsc};
 use tower_service::Service;
 

@@ -2,8 +2,7 @@
 
 use hyper::{Method, StatusCode};
 use leash_model::receipt::{DeleteHow, Reason};
-use leash_tower::SessionGuardLayer;
-use leash_tower::{GuardedSessions, SessionGuard};
+use leash_tower::{GuardedSessions, SessionGuard, SessionGuardLayer};
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 

@@ -7,8 +7,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::{Method, Request, StatusCode};
 use leash_model::receipt::{DeleteHow, Reason};
-use leash_tower::SessionGuardLayer;
-use leash_tower::{Ended, GuardedSessions, SessionGuard};
+use leash_tower::{Ended, GuardedSessions, SessionGuard, SessionGuardLayer};
 use tower_layer::Layer as _;
 use tower_service::Service as _;
 

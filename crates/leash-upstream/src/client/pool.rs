@@ -3,8 +3,7 @@
 //! hyper-util's client does the same for any number of threads, but that was half of the cost of a request here.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::{collections::HashMap, rc::Rc};
 
 use bytes::Bytes;
 use hyper::body::{Body, Incoming};
@@ -15,8 +14,7 @@ use hyper::{Request, Response, StatusCode, Uri};
 
 use super::{Connector, UpstreamError, root_cause};
 use crate::heap::HeapTrimmer;
-use leash_model::clock::Moment;
-use leash_model::limits;
+use leash_model::{clock::Moment, limits};
 use leash_protocol::headers;
 
 /// Sends requests on idle connections or on new ones. Cheap to clone; clones share the connections.

@@ -6,8 +6,7 @@ use http_body_util::BodyExt as _;
 use hyper::Method;
 use rustls::pki_types::PrivateKeyDer;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::{net::TcpListener, task::JoinSet};
 
 use super::*;
 use crate::scripted::{self, Scripted, reply, status};

@@ -1,12 +1,11 @@
 //! The facts about a connection that its receipt needs and that never change.
 
-use std::collections::BTreeMap;
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use leash_model::clock;
 use leash_model::receipt::{EndedBy, Holding, Reason, Receipt, UpstreamEnd, VERSION};
+use leash_model::{clock, duration};
 
 /// The ids, name and labels of a connection. The connection and its keeper write the same receipt from them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,7 +45,7 @@ impl ConnectionFacts {
             ended_by,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),
-            took_ms: u64::try_from(took.as_millis()).unwrap_or(u64::MAX),
+            took_ms: duration::as_ms(took),
         }
     }
 }

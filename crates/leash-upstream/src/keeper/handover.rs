@@ -5,14 +5,11 @@
 //! connection. The book's cover then says which of the two has the sessions: the new gateway replaces the cover in one
 //! step (`Book::own`).
 
-use std::collections::HashMap;
-use std::fs;
 use std::io::{self, BufRead as _, BufReader, IoSlice, IoSliceMut, Read as _, Write as _};
-use std::mem::MaybeUninit;
-use std::net::Shutdown;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::{collections::HashMap, fs, mem::MaybeUninit, net::Shutdown};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{

@@ -23,9 +23,8 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::{HeldSession, KeeperMessage, KeeperOrders, add_end};
-use leash_model::clock::Moment;
-use leash_model::limits;
 use leash_model::receipt::{Reason, UpstreamEnd};
+use leash_model::{clock::Moment, limits};
 
 /// Everything that the keeper was told. Sessions stay unparsed: there may be ten thousand, and most are never read.
 #[derive(Debug, Default)]

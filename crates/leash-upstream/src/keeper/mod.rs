@@ -8,10 +8,9 @@ pub mod handover;
 mod machine;
 pub mod process;
 
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::{io, process::Child};
 
 use hyper::header::{HeaderName, HeaderValue};
 use hyper::{HeaderMap, Uri};
@@ -20,16 +19,11 @@ use rustix::net::SendFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use self::connection_facts::ConnectionFacts;
-use self::process::ROLE;
+use self::{connection_facts::ConnectionFacts, process::ROLE};
 use crate::delete::{DeleteTarget, shown};
-use crate::origin::Origin;
-use crate::sweep::ServerAccess;
+use crate::{origin::Origin, sweep::ServerAccess};
 use leash_model::clock::{Moment, timeout_until};
-use leash_model::identity::Identity;
-use leash_model::limits;
-use leash_model::owner::Owner;
-use leash_model::receipt::UpstreamEnd;
+use leash_model::{identity::Identity, limits, owner::Owner, receipt::UpstreamEnd};
 use leash_tree::ledger::book::{Cover, Entry};
 use leash_tree::owner::OwnerWatch;
 use leash_tree::platform::command::{self, Launch};

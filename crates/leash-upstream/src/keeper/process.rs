@@ -4,30 +4,25 @@
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::net::UnixListener;
-use std::path::Path;
-use std::time::Duration;
+use std::{os::unix::net::UnixListener, path::Path, time::Duration};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 use tokio::task::JoinSet;
 
-use super::connection_facts::ConnectionFacts;
 use super::machine::{Effect, Event, HeldSessions, Machine, State};
-use super::{HeldSession, KeeperOrders, add_end, fds, handover};
-use crate::client::UpstreamClient;
+use super::{HeldSession, KeeperOrders, add_end, connection_facts::ConnectionFacts, fds, handover};
 use crate::delete::{self, DeleteResult};
-use crate::runtime::runtime;
 use crate::sweep::{self, Sweep, SweptBy};
+use crate::{client::UpstreamClient, runtime::runtime};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::receipt::{EndedBy, Reason, UpstreamEnd};
 use leash_tree::ledger::book::{AbandonedBook, Book, Entry};
-use leash_tree::ledger::receipts;
-use leash_tree::owner::OwnerWatch;
 use leash_tree::platform::channel::{self, ChannelRead};
 use leash_tree::platform::poll::{self, PollOutcome};
 use leash_tree::platform::{linux, spawn};
 use leash_tree::tree::keeper::{self, EntryPoint};
+use leash_tree::{ledger::receipts, owner::OwnerWatch};
 
 /// The keeper's first argument. It does not contain `leash`, so that `pkill -9 -f leash` does not kill both processes.
 pub(crate) const ROLE: &str = "mcp-undertaker";

@@ -1,6 +1,5 @@
 use super::*;
-use crate::host::journal::StandInEvent;
-use crate::report::Status;
+use crate::{host::journal::StandInEvent, report::Status};
 use leash_model::identity::Identity;
 
 fn entry(part: StandInRole, pid: i32, event: StandInEvent) -> JournalEntry {

@@ -1,6 +1,5 @@
 use super::*;
-use crate::report::Status;
-use crate::stdio::plan::PLAN;
+use crate::{report::Status, stdio::plan::PLAN};
 use leash_model::identity::Identity;
 
 const GRACE: Duration = Duration::from_secs(2);

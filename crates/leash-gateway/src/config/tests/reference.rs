@@ -1,9 +1,8 @@
 //! docs/reference/config.md agrees with the code.
 
 use super::good;
-use crate::config::server::SERVER;
-use crate::config::terms::TERMS;
 use crate::config::{ServerTarget, SessionPolicy, Settings, keys, read};
+use crate::{config::server::SERVER, config::terms::TERMS};
 
 const PAGE: &str = include_str!("../../../../../docs/reference/config.md");
 

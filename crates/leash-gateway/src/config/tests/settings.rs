@@ -1,8 +1,6 @@
 //! The settings of valid configurations.
 
-use std::collections::BTreeMap;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use super::good;
 use crate::config::{KeepAlive, OwnerPolicy, ServerCommand, ServerSettings, ServerTarget, SessionPolicy};

@@ -1,13 +1,11 @@
 //! The OpenAPI document says what requests are accepted and what responses are sent.
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
+use std::{collections::BTreeMap, sync::LazyLock};
 
 use super::super::events::EventKind;
-use super::super::openapi;
 use super::*;
 use crate::config::{LEASE, NEW_SESSION, RequestError, read_request};
-use crate::respond::Answer;
+use crate::{control::openapi, respond::Answer};
 use leash_model::limits;
 use leash_upstream::scripted::run;
 use testkit::openapi::OpenApi;

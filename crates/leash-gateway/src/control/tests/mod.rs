@@ -9,37 +9,24 @@ mod property;
 mod refused;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::rc::Rc;
-use std::sync::LazyLock;
-use std::time::Duration;
+use std::{collections::BTreeSet, net::SocketAddr, rc::Rc, sync::LazyLock, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{HeaderMap, Method, Request, Response, Uri};
+use hyper::{HeaderMap, Method, Request, Response, Uri, body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio::task::JoinSet;
+use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Settings;
 use crate::control::{self, Jobs};
-use crate::state::gateway::Gateway;
-use crate::{listen, serve};
+use crate::{config::Settings, listen, serve, state::gateway::Gateway};
 use leash_model::receipt::Receipt;
 use leash_protocol::headers::SESSION_ID;
-use leash_tree::ledger::book::Book;
-use leash_tree::ledger::receipts;
-use leash_tree::places::Places;
-use leash_upstream::body::Body;
-use leash_upstream::client::UpstreamClient;
+use leash_tree::{ledger::book::Book, ledger::receipts, places::Places};
 use leash_upstream::scripted::{Reply, Scripted, Seen, reply, status};
+use leash_upstream::{body::Body, client::UpstreamClient};
 use testkit::Scratch;
 
 const INITIALIZE: &str =

@@ -1,10 +1,7 @@
 //! Tests of GET streams: bytes, comments, pings, and their end.
 
 use super::*;
-use crate::config::KeepAlive;
-use crate::guard::listen::ListenBody;
-use crate::guard::stream::ResponseLimit;
-use crate::metrics::Metrics;
+use crate::{config::KeepAlive, guard::listen::ListenBody, guard::stream::ResponseLimit, metrics::Metrics};
 use leash_upstream::scripted::{run, stream};
 
 #[test]

@@ -9,34 +9,23 @@ mod sessions;
 mod sse;
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
-use std::net::SocketAddr;
-use std::rc::Rc;
-use std::time::Duration;
+use std::{collections::BTreeSet, net::SocketAddr, rc::Rc, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::Incoming;
 use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri};
+use hyper::{HeaderMap, Method, Request, Response, StatusCode, Uri, body::Incoming};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{self, OwnerPolicy, ServerTarget, SessionPolicy, Settings};
-use crate::control::Jobs;
-use crate::state::gateway::Gateway;
-use crate::{listen, serve};
+use crate::{control::Jobs, listen, serve, state::gateway::Gateway};
 use leash_model::clock::Moment;
 use leash_model::receipt::{DeleteHow, Reason, Receipt};
 use leash_protocol::headers::SESSION_ID;
-use leash_tree::ledger::book::Book;
-use leash_tree::ledger::receipts;
-use leash_tree::places::Places;
-use leash_upstream::address::HttpTransport;
-use leash_upstream::body::Body;
-use leash_upstream::client::UpstreamClient;
-use leash_upstream::notice::Notice;
+use leash_tree::{ledger::book::Book, ledger::receipts, places::Places};
 use leash_upstream::scripted::{Reply, Scripted, Seen, reply, status};
+use leash_upstream::{address::HttpTransport, body::Body, client::UpstreamClient, notice::Notice};
 use testkit::Scratch;
 
 pub(super) const INITIALIZE: &str =

@@ -1,18 +1,14 @@
 //! A bridge between real pipes; the test acts as the server.
 
-use std::future::Future;
-use std::rc::Weak;
+use std::{future::Future, rc::Weak};
 
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::net::unix::pipe;
-use tokio::task::LocalSet;
 use tokio::time::{Duration, timeout};
+use tokio::{net::unix::pipe, task::LocalSet};
 
-use super::super::super::response_memory::ResponseMemory;
-use super::super::log::NextMessage;
-use super::super::switch::PostAnswer;
 use super::*;
-use crate::state::stop::StopOrder;
+use crate::stdio::{log::NextMessage, switch::PostAnswer};
+use crate::{response_memory::ResponseMemory, state::stop::StopOrder};
 use leash_upstream::origin::Origin;
 
 /// Longer than any test here takes.

@@ -1,6 +1,5 @@
-use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::{self, Receiver};
-use tokio::task::LocalSet;
+use tokio::{io::AsyncReadExt as _, task::LocalSet};
 
 use super::*;
 

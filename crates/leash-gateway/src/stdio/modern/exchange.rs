@@ -14,10 +14,8 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
-use super::super::log::NextMessage;
-use super::super::waiting_task::WaitingTask;
-use super::super::window::TimerTurns;
-use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, Splice, codes, error_body};
+use crate::{stdio::log::NextMessage, stdio::waiting_task::WaitingTask, stdio::window::TimerTurns};
+use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, Splice, cancelled_body, codes, error_body};
 use leash_protocol::header_copies::HeaderCopies;
 
 /// A request's number on the pipe.
@@ -217,7 +215,7 @@ impl Exchanges {
         if exchange.answered.is_some() || exchange.cancelled {
             return None;
         }
-        Some(cancelled(number, "the client closed its connection"))
+        Some(cancelled_body(number, "the client closed its connection").into())
     }
 
     /// The line of a client's own cancellation with the number as id, if it is clear which request it means.
@@ -244,7 +242,7 @@ impl Exchanges {
         let waiting = self.open.iter_mut().filter(|(_, exchange)| exchange.answered.is_none());
         let line = |(number, exchange): (&Number, &mut OpenRequest)| {
             exchange.cancelled = true;
-            cancelled(*number, "aborted")
+            cancelled_body(number, "aborted").into()
         };
         let lines = waiting.map(line).collect();
         self.close("aborted");
@@ -295,12 +293,6 @@ impl OpenRequest {
     fn unread(&self) -> usize {
         self.messages.iter().map(Bytes::len).sum()
     }
-}
-
-/// The line that cancels a request.
-fn cancelled(number: Number, reason: &str) -> Bytes {
-    let params = format!(r#"{{"requestId":{number},"reason":"{reason}"}}"#);
-    format!(r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{params}}}"#).into()
 }
 
 /// The HTTP status of an answer that is an error.

@@ -9,8 +9,7 @@
 
 use std::time::Duration;
 
-use leash_model::clock::Moment;
-use leash_model::receipt::Reason;
+use leash_model::{clock::Moment, receipt::Reason};
 
 /// The state of a tree.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,25 +9,18 @@ mod probe;
 mod tree;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::{collections::HashMap, rc::Rc};
 
 use bytes::Bytes;
 use hyper::StatusCode;
 use tokio::sync::Notify;
 
-use super::super::connection::Principal;
-use super::super::respond::{self, Answer};
-use super::events::Events;
-use super::input::InputClosed;
-use crate::call::Call;
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::stdio::shared_trees;
+use super::{events::Events, input::InputClosed};
+use crate::respond::{self, Answer};
+use crate::{call::Call, connection::Principal, state::gateway::Gateway, state::server::Server, stdio::shared_trees};
 use exchange::ModernAnswer;
 pub(super) use exchange::status;
-use leash_model::receipt::Reason;
-use leash_model::start_failure::StartFailure;
+use leash_model::{receipt::Reason, start_failure::StartFailure};
 use leash_protocol::envelope::{Envelope, EnvelopeKind, Message};
 use leash_protocol::headers;
 use machine::KnownEra;

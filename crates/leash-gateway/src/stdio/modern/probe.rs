@@ -1,24 +1,16 @@
 //! Starts a modern tree, and asks the server for its era.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::{borrow::Cow, collections::BTreeMap, rc::Rc};
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
-use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::{sync::oneshot, time::timeout};
 
-use super::super::super::connection::Principal;
 use super::machine::{EraAnswer, KnownEra};
-use super::tree::ModernTree;
-use super::{NoTree, PrincipalTree, exchange};
-use crate::call::Call;
+use super::{NoTree, PrincipalTree, exchange, tree::ModernTree};
 use crate::state::gateway::{Gateway, SessionSlot};
-use crate::state::server::Server;
-use crate::stdio::shared_trees;
-use leash_model::receipt::Reason;
-use leash_model::start_failure::StartFailure;
+use crate::{call::Call, connection::Principal, state::server::Server, stdio::shared_trees};
+use leash_model::{receipt::Reason, start_failure::StartFailure};
 use leash_protocol::envelope::{Envelope, Message, Splice};
 use leash_upstream::origin::Origin;
 

@@ -1,37 +1,25 @@
 //! A server's tree that one principal's requests share.
 
-use std::cell::RefCell;
-use std::future::poll_fn;
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::{cell::RefCell, future::poll_fn, time::Duration};
 
 use bytes::Bytes;
 use hyper::HeaderMap;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::super::super::connection::Principal;
-use super::super::super::metrics::Counters;
-use super::super::super::response_memory::{MemoryAccount, QueuedBytes};
-use super::super::child::{self, ServerProcess, StartedTree};
-use super::super::events::Feed;
-use super::super::input::InputClosed;
-use super::super::log::NextMessage;
-use super::super::output::{self, Burst, MessageSink};
-use super::super::window::{self, Window, WindowedPipe};
 use super::exchange::{Exchanges, ModernAnswer, Number};
 use super::machine::{Event, State};
-use crate::state::gateway::Gateway;
-use crate::state::server::Server;
-use crate::stdio::shared_trees;
-use leash_model::clock::Moment;
-use leash_model::receipt::Reason;
-use leash_model::start_failure::StartFailure;
-use leash_model::{id, limits};
+use crate::response_memory::{MemoryAccount, QueuedBytes};
+use crate::stdio::child::{self, ServerProcess, StartedTree};
+use crate::stdio::output::{self, Burst, MessageSink};
+use crate::stdio::window::{self, Window, WindowedPipe};
+use crate::stdio::{events::Feed, input::InputClosed, log::NextMessage, shared_trees};
+use crate::{connection::Principal, metrics::Counters, state::gateway::Gateway, state::server::Server};
+use leash_model::{clock::Moment, id, limits, receipt::Reason, start_failure::StartFailure};
 use leash_protocol::envelope::{Envelope, Message};
-use leash_upstream::notice::Notice;
-use leash_upstream::origin::Origin;
+use leash_upstream::{notice::Notice, origin::Origin};
 
 /// The longest pause between two checks of the idle timeout: a reload may have made it shorter.
 const LOOK: Duration = Duration::from_secs(60);

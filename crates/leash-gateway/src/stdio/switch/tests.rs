@@ -1,10 +1,9 @@
-use std::collections::BTreeMap;
-use std::task::Waker;
+use std::{collections::BTreeMap, task::Waker};
 
 use proptest::prelude::*;
 
-use super::super::log::NextMessage;
 use super::*;
+use crate::stdio::log::NextMessage;
 
 fn request(id: u64, token: Option<&str>) -> NewRequest {
     let token = token.map(|token| IdKey::of(&RawValue::from_string(token.to_owned()).unwrap()).unwrap());
