@@ -18,7 +18,7 @@ struct Size {
 }
 
 /// The current views of jobs.
-pub(super) async fn now(jobs: &Rc<Jobs>, shown: &[Rc<Job>]) -> Vec<SessionView> {
+pub(super) async fn now(jobs: &Jobs, shown: &[Rc<Job>]) -> Vec<SessionView> {
     let servers = shown.iter().flat_map(|job| job.servers.values());
     let runs: Vec<Rc<str>> = servers.flat_map(|server| server.trees()).map(|tree| tree.run).collect();
     let sizes = sizes(jobs, &runs).await;
@@ -26,7 +26,7 @@ pub(super) async fn now(jobs: &Rc<Jobs>, shown: &[Rc<Job>]) -> Vec<SessionView> 
 }
 
 /// The current view of a job.
-pub(super) async fn one(jobs: &Rc<Jobs>, job: &Rc<Job>) -> SessionView {
+pub(super) async fn one(jobs: &Jobs, job: &Rc<Job>) -> SessionView {
     let mut views = now(jobs, std::slice::from_ref(job)).await;
     views.pop().unwrap_or_else(|| view(jobs, job, &HashMap::new()))
 }
