@@ -121,17 +121,8 @@ impl HostCheck {
         // The test is over; the result of this end is not needed.
         let _ = subject.end();
         stop.check()?;
-        Ok(HostRun {
-            ending,
-            journal,
-            before,
-            stayed,
-            left_after,
-            time_limit,
-            left,
-            stderr_tail,
-            took: Moment::now().since(began),
-        })
+        let took = Moment::now().since(began);
+        Ok(HostRun { ending, journal, before, stayed, left_after, time_limit, left, stderr_tail, took })
     }
 
     /// Waits until the host has connected to all servers, or to some and will not connect to the rest. A host that is
