@@ -15,7 +15,7 @@ use self::journal::{Journal, JournalEntry, StandInRole};
 use self::judge::{ENDINGS, HostEnding, HostRun};
 use self::stand_in::HttpStandIn;
 use super::subject::{Subject, SubjectStart};
-use super::{CheckError, CheckReport, StopSignals, stdio::shown};
+use super::{CheckError, CheckReport, Progress, StopSignals, stdio::shown};
 use leash_model::clock::Moment;
 use leash_tree::places::Places;
 
@@ -67,12 +67,7 @@ struct HostSetup<'a> {
 
 impl HostCheck {
     /// Runs the test. `progress` receives the description of each step.
-    pub fn run(
-        &self,
-        places: &Places,
-        stop: &StopSignals,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<CheckReport, CheckError> {
+    pub fn run(&self, places: &Places, stop: &StopSignals, progress: Progress<'_>) -> Result<CheckReport, CheckError> {
         let mut runs: Vec<HostRun> = Vec::new();
         for (number, ending) in ENDINGS.into_iter().enumerate() {
             progress(&format!("ends the host by {}", ending.describe()));
