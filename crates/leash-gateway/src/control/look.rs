@@ -100,11 +100,8 @@ fn server_view(jobs: &Jobs, job: &Job, server: &Server, sizes: &HashMap<String, 
     });
     let upstreams = guard::upstreams(server).into_iter();
     let upstreams = upstreams.map(|(url, session_id)| HoldingView::Upstream { url, session_id });
-    ServerView {
-        holdings: trees.chain(upstreams).collect(),
-        in_flight: job::in_flight(server),
-        ..plain(jobs, job, server)
-    }
+    let (holdings, in_flight) = (trees.chain(upstreams).collect(), job::in_flight(server));
+    ServerView { holdings, in_flight, ..plain(jobs, job, server) }
 }
 
 /// The view of a server without its current holdings and requests.
