@@ -39,8 +39,7 @@ pub(crate) fn abort_unanswered(gateway: &Rc<Gateway>, server: &Server) -> usize 
 
 impl Cancellation {
     fn new(session: Rc<ClientSession>, ids: &[Box<RawValue>]) -> Cancellation {
-        let message = |id: &Box<RawValue>| cancelled_body(id, "aborted").into();
-        Cancellation { session, messages: ids.iter().map(message).collect() }
+        Cancellation { session, messages: ids.iter().map(|id| cancelled_body(id, "aborted").into()).collect() }
     }
 
     /// Sends the messages in a task of its own.
