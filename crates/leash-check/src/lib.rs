@@ -56,3 +56,6 @@ pub enum CheckError {
     #[error("cannot prepare a check")]
     Io(#[from] std::io::Error),
 }
+
+/// The receiver of the descriptions of the steps.
+pub type Progress<'a> = &'a mut dyn FnMut(&str);

@@ -75,12 +75,8 @@ impl HttpResponse {
 
 impl HttpClient {
     pub(crate) fn new() -> HttpClient {
-        HttpClient {
-            http: ConnectionPool::new(
-                Connector::default(),
-                PoolSettings { most: limits::IDLE_CONNECTIONS, timed: false, trimmer: HeapTrimmer::default() },
-            ),
-        }
+        let settings = PoolSettings { most: limits::IDLE_CONNECTIONS, timed: false, trimmer: HeapTrimmer::default() };
+        HttpClient { http: ConnectionPool::new(Connector::default(), settings) }
     }
 
     /// Sends a request and returns the head of the response. It follows redirects that keep the method and the origin.

@@ -61,10 +61,7 @@ impl PipeEnd {
         let kind = FileType::from_raw_mode(rustix::fs::fstat(fd)?.st_mode);
         let (end, method) = match kind {
             FileType::Socket => (copy, NonBlocking::SocketFlag),
-            FileType::Fifo => {
-                own(&copy, direction).map_or((copy, NonBlocking::Poll), |own| (own, NonBlocking::OwnDescription))
-            }
-            FileType::CharacterDevice if rustix::termios::isatty(fd) => {
+            _ if kind == FileType::Fifo || rustix::termios::isatty(fd) => {
                 own(&copy, direction).map_or((copy, NonBlocking::Poll), |own| (own, NonBlocking::OwnDescription))
             }
             _ => return Ok(PipeEnd::Ready(copy)),
@@ -160,14 +157,8 @@ impl HostInput {
     }
 }
 
-/// The stdout to which the lines for the host are written.
-#[derive(Debug)]
-struct HostOutput {
-    end: PipeEnd,
-}
-
-impl HostOutput {
-    async fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+impl PipeEnd {
+    async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let written = self.write(bytes).await?;
             bytes = &bytes[written..];
@@ -175,8 +166,8 @@ impl HostOutput {
         Ok(())
     }
 
-    async fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let (fd, method) = match &self.end {
+    async fn write(&self, bytes: &[u8]) -> io::Result<usize> {
+        let (fd, method) = match self {
             PipeEnd::Ready(fd) => return Ok(uninterrupted(|| rustix::io::write(fd, bytes))?),
             PipeEnd::Waits(fd, method) => (fd, *method),
         };
@@ -232,7 +223,7 @@ const ROOM: u32 = (limits::HOST_QUEUE / UNIT) as u32;
 impl HostQueue {
     /// Opens stdout. Returns the queue and the writer.
     pub(crate) fn open() -> io::Result<(HostQueue, HostWriter)> {
-        let output = HostOutput { end: PipeEnd::open(rustix::stdio::stdout(), Direction::Out)? };
+        let output = PipeEnd::open(rustix::stdio::stdout(), Direction::Out)?;
         let (queue, lines) = mpsc::unbounded_channel();
         let room = Arc::new(Semaphore::new(ROOM as usize));
         Ok((HostQueue { queue, room }, HostWriter { output, lines }))
@@ -256,7 +247,7 @@ impl HostQueue {
 /// Writes the queued lines.
 #[derive(Debug)]
 pub(crate) struct HostWriter {
-    output: HostOutput,
+    output: PipeEnd,
     lines: mpsc::UnboundedReceiver<QueuedLine>,
 }
 

@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use hyper::{HeaderMap, Method, StatusCode};
+use thiserror::Error;
 
 use crate::message::PendingRequest;
 use leash_model::limits;
@@ -116,53 +117,46 @@ fn is_modern(status: StatusCode, code: i64) -> bool {
 }
 
 /// The reason why a request gets no response from the upstream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Error)]
 pub(crate) enum RequestFailure {
     /// There was no connection, or it broke before the response began.
+    #[error("{}", lost_request(.0))]
     Http(UpstreamError),
     /// The upstream refused the request.
+    #[error("{0}")]
     Refused(RefusedResponse),
     /// The stream broke and cannot be resumed.
+    #[error("the connection to upstream broke before the response; it may have been carried out")]
     StreamBroke,
     /// The response is larger than the limit for a line.
+    #[error("upstream's answer has more than {} bytes; leash dropped it", limits::LINE)]
     TooLarge,
     /// The upstream did not answer `initialize` in time.
+    #[error("upstream did not answer `initialize` in time")]
     InitializeTimeout,
     /// The upstream responded, but did not answer the request.
+    #[error("upstream accepted the request, but did not answer it")]
     NotAnswered,
     /// The upstream's response is not MCP.
+    #[error("upstream answered with something that is not MCP; check the URL")]
     NotMcp,
     /// The upstream has lost the session, and leash may not open it anew.
+    #[error("upstream has lost the session; start the server again (--no-revive)")]
     SessionLost,
     /// The upstream closed the stream of HTTP+SSE.
+    #[error("upstream closed the connection that was the session")]
     StreamClosed,
     /// The `endpoint` of HTTP+SSE is missing or at another server.
+    #[error("upstream did not name an endpoint of its own; check the URL")]
     NoEndpoint,
 }
 
-impl std::fmt::Display for RequestFailure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            RequestFailure::Http(error @ (UpstreamError::Broken(_) | UpstreamError::Unusable { .. })) => {
-                write!(f, "{error}; the request may have been carried out")
-            }
-            RequestFailure::Http(error) => write!(f, "cannot reach upstream: {error}; is the server running?"),
-            RequestFailure::Refused(refusal) => refusal.fmt(f),
-            RequestFailure::StreamBroke => {
-                f.write_str("the connection to upstream broke before the response; it may have been carried out")
-            }
-            RequestFailure::TooLarge => {
-                write!(f, "upstream's answer has more than {} bytes; leash dropped it", limits::LINE)
-            }
-            RequestFailure::InitializeTimeout => f.write_str("upstream did not answer `initialize` in time"),
-            RequestFailure::NotAnswered => f.write_str("upstream accepted the request, but did not answer it"),
-            RequestFailure::NotMcp => f.write_str("upstream answered with something that is not MCP; check the URL"),
-            RequestFailure::SessionLost => {
-                f.write_str("upstream has lost the session; start the server again (--no-revive)")
-            }
-            RequestFailure::StreamClosed => f.write_str("upstream closed the connection that was the session"),
-            RequestFailure::NoEndpoint => f.write_str("upstream did not name an endpoint of its own; check the URL"),
+fn lost_request(error: &UpstreamError) -> String {
+    match error {
+        UpstreamError::Broken(_) | UpstreamError::Unusable { .. } => {
+            format!("{error}; the request may have been carried out")
         }
+        _ => format!("cannot reach upstream: {error}; is the server running?"),
     }
 }
 

@@ -194,19 +194,12 @@ pub async fn end(
     entry: Entry,
     access: Option<ServerAccess>,
 ) -> Option<FinishedDelete> {
-    let (began, has_access) = (Moment::on_runtime(), access.is_some());
+    let (began, had_access) = (Moment::on_runtime(), access.is_some());
     let plain = || Some(ServerAccess { url: entry.url.parse().ok()?, headers: HeaderMap::new() });
     let ServerAccess { url, headers } = access.or_else(plain).filter(|_| is_sound(&entry))?;
     let target = DeleteTarget { url, session_id: entry.id.clone(), version: entry.version.clone(), headers };
     let deleted = delete::delete(&client, &target).await;
-    Some(FinishedDelete {
-        book,
-        had_access: has_access,
-        entry,
-        url: target.url,
-        deleted,
-        took: Moment::on_runtime() - began,
-    })
+    Some(FinishedDelete { book, had_access, entry, url: target.url, deleted, took: Moment::on_runtime() - began })
 }
 
 /// The upstream sessions that have a receipt: the receipt's run, the beginning of the session id, and true if the

@@ -15,7 +15,7 @@ use self::journal::{Journal, JournalEntry, StandInRole};
 use self::judge::{ENDINGS, HostEnding, HostRun};
 use self::stand_in::HttpStandIn;
 use super::subject::{Subject, SubjectStart};
-use super::{CheckError, CheckReport, StopSignals, stdio::shown};
+use super::{CheckError, CheckReport, Progress, StopSignals, stdio::shown};
 use leash_model::clock::Moment;
 use leash_tree::places::Places;
 
@@ -67,12 +67,7 @@ struct HostSetup<'a> {
 
 impl HostCheck {
     /// Runs the test. `progress` receives the description of each step.
-    pub fn run(
-        &self,
-        places: &Places,
-        stop: &StopSignals,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<CheckReport, CheckError> {
+    pub fn run(&self, places: &Places, stop: &StopSignals, progress: Progress<'_>) -> Result<CheckReport, CheckError> {
         let mut runs: Vec<HostRun> = Vec::new();
         for (number, ending) in ENDINGS.into_iter().enumerate() {
             progress(&format!("ends the host by {}", ending.describe()));
@@ -121,17 +116,8 @@ impl HostCheck {
         // The test is over; the result of this end is not needed.
         let _ = subject.end();
         stop.check()?;
-        Ok(HostRun {
-            ending,
-            journal,
-            before,
-            stayed,
-            left_after,
-            time_limit,
-            left,
-            stderr_tail,
-            took: Moment::now().since(began),
-        })
+        let took = Moment::now().since(began);
+        Ok(HostRun { ending, journal, before, stayed, left_after, time_limit, left, stderr_tail, took })
     }
 
     /// Waits until the host has connected to all servers, or to some and will not connect to the rest. A host that is

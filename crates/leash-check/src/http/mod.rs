@@ -11,7 +11,7 @@ use tokio::task::LocalSet;
 use self::judge::{HttpFacts, LeftMemory};
 use self::test_client::{Answer, TestClient};
 use super::subject::{Subject, SubjectOutput, SubjectStart};
-use super::{CheckError, CheckReport, StopSignals};
+use super::{CheckError, CheckReport, Progress, StopSignals};
 use leash_model::{clock::Moment, duration, id, identity::Identity};
 use leash_tree::{places::Places, platform::identity, platform::proc::Proc};
 
@@ -48,12 +48,7 @@ pub struct HttpCheck {
 
 impl HttpCheck {
     /// Runs the test. `progress` receives the description of each step.
-    pub fn run(
-        &self,
-        places: &Places,
-        stop: &StopSignals,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<CheckReport, CheckError> {
+    pub fn run(&self, places: &Places, stop: &StopSignals, progress: Progress<'_>) -> Result<CheckReport, CheckError> {
         let wrong = |why: &str| CheckError::Url { url: self.url.clone(), why: why.to_owned() };
         let url: Uri = self.url.parse().map_err(|_| wrong("it can't be read"))?;
         if url.authority().is_none() || !matches!(url.scheme_str(), Some("http" | "https")) {
@@ -71,7 +66,7 @@ impl HttpCheck {
         &self,
         client: &TestClient<'_>,
         places: &Places,
-        progress: &mut dyn FnMut(&str),
+        progress: Progress<'_>,
     ) -> Result<HttpFacts, CheckError> {
         // A second signal skips the rest of the test.
         let facts = tokio::select! {
@@ -86,7 +81,7 @@ impl HttpCheck {
         &self,
         client: &TestClient<'_>,
         places: &Places,
-        progress: &mut dyn FnMut(&str),
+        progress: Progress<'_>,
     ) -> Result<HttpFacts, CheckError> {
         let mut facts = HttpFacts::default();
         progress("opens a session");
@@ -121,7 +116,7 @@ impl HttpCheck {
         &self,
         client: &TestClient<'_>,
         places: &Places,
-        progress: &mut dyn FnMut(&str),
+        progress: Progress<'_>,
     ) -> Result<Option<(Duration, Answer)>, CheckError> {
         let Some(idle) = self.expect_idle else { return Ok(None) };
         let wait = idle + SLACK;

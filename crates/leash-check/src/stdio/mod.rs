@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use self::plan::{ExitRequest, ExitStage, PLAN, Probe};
 use self::{judge::StdioRun, talk::Handshake};
 use super::subject::{Subject, SubjectStart, exit_of};
-use super::{CheckError, CheckReport, StopSignals};
+use super::{CheckError, CheckReport, Progress, StopSignals};
 use leash_model::clock::Moment;
 use leash_tree::places::Places;
 
@@ -47,12 +47,7 @@ type On<'a> = (&'a Places, &'a StopSignals);
 
 impl StdioCheck {
     /// Runs the test. `progress` receives the description of each step.
-    pub fn run(
-        &self,
-        places: &Places,
-        stop: &StopSignals,
-        progress: &mut dyn FnMut(&str),
-    ) -> Result<CheckReport, CheckError> {
+    pub fn run(&self, places: &Places, stop: &StopSignals, progress: Progress<'_>) -> Result<CheckReport, CheckError> {
         let mut runs: Vec<StdioRun> = Vec::new();
         for probe in PLAN {
             progress(probe.title);

@@ -18,7 +18,7 @@ struct Size {
 }
 
 /// The current views of jobs.
-pub(super) async fn now(jobs: &Rc<Jobs>, shown: &[Rc<Job>]) -> Vec<SessionView> {
+pub(super) async fn now(jobs: &Jobs, shown: &[Rc<Job>]) -> Vec<SessionView> {
     let servers = shown.iter().flat_map(|job| job.servers.values());
     let runs: Vec<Rc<str>> = servers.flat_map(|server| server.trees()).map(|tree| tree.run).collect();
     let sizes = sizes(jobs, &runs).await;
@@ -26,7 +26,7 @@ pub(super) async fn now(jobs: &Rc<Jobs>, shown: &[Rc<Job>]) -> Vec<SessionView> 
 }
 
 /// The current view of a job.
-pub(super) async fn one(jobs: &Rc<Jobs>, job: &Rc<Job>) -> SessionView {
+pub(super) async fn one(jobs: &Jobs, job: &Rc<Job>) -> SessionView {
     let mut views = now(jobs, std::slice::from_ref(job)).await;
     views.pop().unwrap_or_else(|| view(jobs, job, &HashMap::new()))
 }
@@ -100,11 +100,8 @@ fn server_view(jobs: &Jobs, job: &Job, server: &Server, sizes: &HashMap<String, 
     });
     let upstreams = guard::upstreams(server).into_iter();
     let upstreams = upstreams.map(|(url, session_id)| HoldingView::Upstream { url, session_id });
-    ServerView {
-        holdings: trees.chain(upstreams).collect(),
-        in_flight: job::in_flight(server),
-        ..plain(jobs, job, server)
-    }
+    let (holdings, in_flight) = (trees.chain(upstreams).collect(), job::in_flight(server));
+    ServerView { holdings, in_flight, ..plain(jobs, job, server) }
 }
 
 /// The view of a server without its current holdings and requests.

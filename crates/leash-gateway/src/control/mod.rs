@@ -113,7 +113,7 @@ async fn read_body(headers: &HeaderMap, body: Incoming) -> Result<String, Proble
     String::from_utf8(body.into()).map_err(|_| Problem::broken())
 }
 
-async fn list(jobs: &Rc<Jobs>, filter: Filter, listed: &Reply<SessionsView>) -> Answer {
+async fn list(jobs: &Jobs, filter: Filter, listed: &Reply<SessionsView>) -> Answer {
     let has = |view: &SessionView, name: &str, value: &str| view.labels.get(name).is_some_and(|known| known == value);
     let mut sessions = if filter.all { jobs.all_ended() } else { Vec::new() };
     sessions.extend(look::now(jobs, &jobs.list()).await);
@@ -121,12 +121,7 @@ async fn list(jobs: &Rc<Jobs>, filter: Filter, listed: &Reply<SessionsView>) -> 
     listed.send(&SessionsView { sessions })
 }
 
-async fn end_all(
-    jobs: &Rc<Jobs>,
-    how: EndOptions,
-    ended: &Reply<ReceiptsView>,
-    ending: &Reply<SessionsView>,
-) -> Answer {
+async fn end_all(jobs: &Jobs, how: EndOptions, ended: &Reply<ReceiptsView>, ending: &Reply<SessionsView>) -> Answer {
     let all = jobs.list();
     all.iter().for_each(|job| job.end(Reason::Requested, how.force));
     if !how.wait {
@@ -139,7 +134,7 @@ async fn end_all(
     ended.send(&ReceiptsView { receipts })
 }
 
-async fn show(jobs: &Rc<Jobs>, id: &str, shown: &Reply<SessionView>) -> Result<Answer, Problem> {
+async fn show(jobs: &Jobs, id: &str, shown: &Reply<SessionView>) -> Result<Answer, Problem> {
     Ok(shown.send(&match jobs.get(id) {
         Some(job) => look::one(jobs, &job).await,
         None => over(jobs, id).await?,
@@ -147,7 +142,7 @@ async fn show(jobs: &Rc<Jobs>, id: &str, shown: &Reply<SessionView>) -> Result<A
 }
 
 async fn end(
-    jobs: &Rc<Jobs>,
+    jobs: &Jobs,
     id: &str,
     how: EndOptions,
     (ended, ending): (&Reply<Receipt>, &Reply<SessionView>),
@@ -164,12 +159,7 @@ async fn end(
     Ok(ending.send(&look::one(jobs, &job).await))
 }
 
-async fn renew(
-    jobs: &Rc<Jobs>,
-    id: &str,
-    lease: LeaseRequest,
-    renewed: &Reply<SessionView>,
-) -> Result<Answer, Problem> {
+async fn renew(jobs: &Jobs, id: &str, lease: LeaseRequest, renewed: &Reply<SessionView>) -> Result<Answer, Problem> {
     let job = living(jobs, id).await?;
     if lease.ttl.is_none() && job.look(|life| life.times().ttl.is_none()) {
         return Err(Problem::no_lease(id));
@@ -180,7 +170,7 @@ async fn renew(
     Ok(renewed.send(&look::one(jobs, &job).await))
 }
 
-async fn listen(jobs: &Rc<Jobs>, query: Only, stream: &Reply<EventView>) -> Result<Answer, Problem> {
+async fn listen(jobs: &Jobs, query: Only, stream: &Reply<EventView>) -> Result<Answer, Problem> {
     let only = match query.session.as_deref() {
         None => None,
         Some(id) => match jobs.get(id) {
@@ -192,7 +182,7 @@ async fn listen(jobs: &Rc<Jobs>, query: Only, stream: &Reply<EventView>) -> Resu
 }
 
 /// A job that can be used.
-async fn living(jobs: &Rc<Jobs>, id: &str) -> Result<Rc<Job>, Problem> {
+async fn living(jobs: &Jobs, id: &str) -> Result<Rc<Job>, Problem> {
     let Some(job) = jobs.get(id) else { return Err(ended(id, &over(jobs, id).await?)) };
     still(&job)?;
     Ok(job)
@@ -208,7 +198,7 @@ fn ended(id: &str, view: &SessionView) -> Problem {
 }
 
 /// The view of a job that is over: one of the last, or one whose receipt is still kept.
-async fn over(jobs: &Rc<Jobs>, id: &str) -> Result<SessionView, Problem> {
+async fn over(jobs: &Jobs, id: &str) -> Result<SessionView, Problem> {
     if let Some(view) = jobs.ended(id) {
         return Ok(view);
     }

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Body as _, Incoming};
 use hyper::header::{self, HeaderName, HeaderValue};
@@ -11,12 +12,12 @@ use serde_json::value::RawValue;
 use super::RequestFacts;
 use super::holding::{self, UpstreamHolding, UpstreamParts};
 use super::stream::{ForwardedBody, ResponseLimit};
-use crate::config::{self, ServerTarget};
+use crate::config::{ServerSettings, ServerTarget};
 use crate::respond::{self, Answer};
 use crate::{call::Call, state::gateway::Gateway, state::server::Server, state::session::ClientSession};
 use leash_model::{limits, receipt::Reason};
 use leash_protocol::{envelope::codes, headers};
-use leash_upstream::{body::Body, client::UpstreamError};
+use leash_upstream::{address::UpstreamServer, body::Body, client::UpstreamError};
 
 /// Headers that leash does not forward: it sets them itself, or they do not concern the upstream.
 const NOT_FORWARDED: [HeaderName; 6] = [
@@ -35,7 +36,7 @@ const NO_BUFFERING: (HeaderName, HeaderValue) =
     (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
 
 /// Returns the server's address and headers. Panics for a server that is a command.
-pub(super) fn target(settings: &config::ServerSettings) -> &leash_upstream::address::UpstreamServer {
+pub(super) fn target(settings: &ServerSettings) -> &UpstreamServer {
     match &settings.target {
         ServerTarget::Url(upstream) => upstream,
         ServerTarget::Command(_) => unreachable!("the guard is for servers with an address"),
@@ -43,19 +44,14 @@ pub(super) fn target(settings: &config::ServerSettings) -> &leash_upstream::addr
 }
 
 /// Sets the configured headers.
-pub(super) fn configure(headers: &mut HeaderMap, settings: &config::ServerSettings) {
+pub(super) fn configure(headers: &mut HeaderMap, settings: &ServerSettings) {
     for (name, value) in &target(settings).headers {
         headers.insert(name.clone(), value.clone());
     }
 }
 
 /// Builds the request for the upstream.
-pub(super) fn request(
-    uri: Uri,
-    settings: &config::ServerSettings,
-    call: &Call,
-    id: Option<&str>,
-) -> Request<Full<bytes::Bytes>> {
+pub(super) fn request(uri: Uri, settings: &ServerSettings, call: &Call, id: Option<&str>) -> Request<Full<Bytes>> {
     let mut headers = call.headers.clone();
     headers::strip_hop_by_hop(&mut headers);
     for name in &NOT_FORWARDED {
@@ -126,11 +122,10 @@ pub(super) fn cleaned(mut head: Parts) -> Parts {
 }
 
 /// Reads a short response to its end. `None` if it is too long or breaks off.
-pub(super) async fn read(answer: Response<Incoming>) -> Option<Response<bytes::Bytes>> {
-    let (mut head, body) = answer.into_parts();
+pub(super) async fn read(answer: Response<Incoming>) -> Option<Response<Bytes>> {
+    let (head, body) = answer.into_parts();
     let body = Limited::new(body, limits::DELETE_BODY).collect().await.ok()?.to_bytes();
-    head = cleaned(head);
-    Some(Response::from_parts(head, body))
+    Some(Response::from_parts(cleaned(head), body))
 }
 
 /// Builds the error response for an upstream that failed.

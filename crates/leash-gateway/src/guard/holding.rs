@@ -109,23 +109,22 @@ pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, held: &HeldSession) -
     true
 }
 
+impl HoldingTransport {
+    fn streamable(id: &str, revival: Option<Revival>) -> HoldingTransport {
+        let id = RefCell::new(id.into());
+        HoldingTransport::Streamable { id, forgotten: Cell::new(None), revival: revival.map(Box::new) }
+    }
+}
+
 impl UpstreamHolding {
     pub(super) fn streamable(server: &Server, headers: &HeaderMap, parts: UpstreamParts<'_>) -> UpstreamHolding {
-        let kind = HoldingTransport::Streamable {
-            id: RefCell::new(parts.id.into()),
-            forgotten: Cell::new(None),
-            revival: parts.revival.map(Box::new),
-        };
+        let kind = HoldingTransport::streamable(parts.id, parts.revival);
         UpstreamHolding::new(server, headers, kind, parts.version)
     }
 
     pub(super) fn sse(server: &Rc<Server>, call: &Call, endpoint: Uri) -> UpstreamHolding {
-        UpstreamHolding::new(
-            server,
-            &call.headers,
-            HoldingTransport::Sse { endpoint, unanswered: Unanswered::of(server) },
-            None,
-        )
+        let kind = HoldingTransport::Sse { endpoint, unanswered: Unanswered::of(server) };
+        UpstreamHolding::new(server, &call.headers, kind, None)
     }
 
     /// The address for messages, if it is not the server's URL.
@@ -159,11 +158,7 @@ impl UpstreamHolding {
     pub(super) fn sibling(&self, id: &str) -> UpstreamHolding {
         UpstreamHolding {
             url: self.url.clone(),
-            kind: HoldingTransport::Streamable {
-                id: RefCell::new(id.into()),
-                forgotten: Cell::new(None),
-                revival: None,
-            },
+            kind: HoldingTransport::streamable(id, None),
             version: self.version.clone(),
             credentials: self.credentials.clone(),
             pings: Pings::default(),
@@ -272,9 +267,8 @@ impl UpstreamHolding {
         let entry = self.entry_as(&id, server, clock::unix_ms());
         note(gateway, gateway.book.open(&entry));
         gateway.keeper_link.prepare(gateway);
-        gateway
-            .keeper_link
-            .hold_refused(&id, HeldSession::of(&server.name, entry.started_ms, &self.delete_target(server, &entry)));
+        let held = HeldSession::of(&server.name, entry.started_ms, &self.delete_target(server, &entry));
+        gateway.keeper_link.hold_refused(&id, held);
         let (gateway, server, occupied) = (Rc::clone(gateway), Rc::clone(server), server.occupy());
         gateway.clone().tasks.spawn_local(async move {
             self.close(&gateway, &server, entry, reason).await;

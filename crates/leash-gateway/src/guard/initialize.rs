@@ -68,11 +68,8 @@ async fn open(
             if let UpstreamError::Unusable { session: Some(id), .. } = &error {
                 // The server has opened a session, but the client gets only an error. leash deletes the session.
                 let parts = UpstreamParts { id, version: None, revival: None };
-                UpstreamHolding::streamable(&session.server, &call.headers, parts).refuse(
-                    &gateway,
-                    &session.server,
-                    Reason::NotInitialized,
-                );
+                let upstream = UpstreamHolding::streamable(&session.server, &call.headers, parts);
+                upstream.refuse(&gateway, &session.server, Reason::NotInitialized);
             }
             client.send(forward::failed(&error, facts.id.as_deref())).map_err(drop)
         }

@@ -42,15 +42,8 @@ impl<B> ListenBody<B> {
             ResponseLimit::End | ResponseLimit::Stopping(_) => None,
         };
         let quiet = Box::pin(sleep_until(now + limits::STREAM_QUIET));
-        ListenBody {
-            body,
-            counters,
-            cut: CutOff::new(until),
-            boundary: Boundary::default(),
-            active: now,
-            quiet,
-            pinging,
-        }
+        let (cut, boundary) = (CutOff::new(until), Boundary::default());
+        ListenBody { body, counters, cut, boundary, active: now, quiet, pinging }
     }
 
     /// Takes note of bytes that were sent before the stream.

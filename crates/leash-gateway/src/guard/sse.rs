@@ -113,13 +113,8 @@ async fn open(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Answer
     let counters = gateway.metrics.of(&server.bucket);
     counters.sent(start.len());
     let stream = ListenBody::new(body, counters, ResponseLimit::Session(session.listens())).after(&start);
-    let mut tied = SseSessionBody {
-        start: None,
-        stream,
-        session,
-        finder: ResponseFinder::default(),
-        boundary: Boundary::default(),
-    };
+    let (finder, boundary) = (ResponseFinder::default(), Boundary::default());
+    let mut tied = SseSessionBody { start: None, stream, session, finder, boundary };
     tied.pass(&after);
     tied.start = Some(start.into());
     Response::from_parts(forward::cleaned(head), Body::stream(tied))

@@ -204,7 +204,7 @@ impl KeeperLink {
     }
 
     /// Returns the descriptors on which `watch_keeper` waits, if there is a keeper.
-    fn watched(&self) -> Option<io::Result<(std::os::fd::OwnedFd, std::os::fd::OwnedFd)>> {
+    fn watched(&self) -> Option<io::Result<(OwnedFd, OwnedFd)>> {
         self.keeper.borrow().as_ref().map(KeeperProcess::watched_by_task)
     }
 }

@@ -7,7 +7,8 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{account::JobAccount, backend::SharedTrees, session::ClientSession, stop::StopOrder};
-use crate::{budget::Budget, config, notified::wait_until};
+use crate::config::{ServerSettings, SessionPolicy};
+use crate::{budget::Budget, notified::wait_until};
 use leash_model::{client_session::SessionTimes, containment::Containment, limits, receipt::Receipt};
 
 /// The name of the shared counters of all servers of jobs. Counters per server would grow with the number of jobs.
@@ -20,7 +21,7 @@ pub(crate) struct Server {
     pub(crate) path: Rc<str>,
     /// The name under which it is counted.
     pub(crate) bucket: Rc<str>,
-    settings: RefCell<Rc<config::ServerSettings>>,
+    settings: RefCell<Rc<ServerSettings>>,
     /// Its sessions, by the `Mcp-Session-Id` that the client presents; while a session is opening, by leash's own id.
     pub(crate) sessions: RefCell<HashMap<Rc<str>, Rc<ClientSession>>>,
     /// The sessions and trees that have not ended, including those that are ending.
@@ -65,23 +66,19 @@ impl Drop for Occupied {
 
 impl Server {
     /// A server of the configuration.
-    pub(crate) fn new(settings: config::ServerSettings, shared: Box<dyn SharedTrees>) -> Rc<Server> {
+    pub(crate) fn new(settings: ServerSettings, shared: Box<dyn SharedTrees>) -> Rc<Server> {
         let name: Rc<str> = settings.name.as_str().into();
         Server::make(settings, shared, [Rc::clone(&name), name], None)
     }
 
     /// A server of a job, below a secret path.
-    pub(crate) fn of_job(
-        settings: config::ServerSettings,
-        shared: Box<dyn SharedTrees>,
-        account: &Rc<JobAccount>,
-    ) -> Rc<Server> {
-        let path = format!("s/{}/{}", account.secret, settings.name);
-        Server::make(settings, shared, [path.into(), JOBS_BUCKET.into()], Some(Rc::clone(account)))
+    pub(crate) fn of_job(settings: ServerSettings, shared: Box<dyn SharedTrees>, job: &Rc<JobAccount>) -> Rc<Server> {
+        let path = format!("s/{}/{}", job.secret, settings.name);
+        Server::make(settings, shared, [path.into(), JOBS_BUCKET.into()], Some(Rc::clone(job)))
     }
 
     fn make(
-        settings: config::ServerSettings,
+        settings: ServerSettings,
         shared: Box<dyn SharedTrees>,
         [path, bucket]: [Rc<str>; 2],
         job: Option<Rc<JobAccount>>,
@@ -109,24 +106,19 @@ impl Server {
         (&*self.shared as &dyn Any).downcast_ref()
     }
 
-    pub(crate) fn settings(&self) -> Rc<config::ServerSettings> {
+    pub(crate) fn settings(&self) -> Rc<ServerSettings> {
         Rc::clone(&self.settings.borrow())
     }
 
     /// Takes over new terms; the target is the same.
-    pub(crate) fn adopt(&self, settings: config::ServerSettings) {
+    pub(crate) fn adopt(&self, settings: ServerSettings) {
         *self.settings.borrow_mut() = Rc::new(settings);
     }
 
     /// The time limits of its sessions.
     pub(crate) fn times(&self) -> SessionTimes {
-        let policy = &self.settings.borrow().policy;
-        SessionTimes {
-            idle: policy.idle,
-            max_age: policy.max_age,
-            linger: policy.linger,
-            init_timeout: policy.init_timeout,
-        }
+        let SessionPolicy { idle, max_age, linger, init_timeout, .. } = self.settings.borrow().policy;
+        SessionTimes { idle, max_age, linger, init_timeout }
     }
 
     /// The session with the id that a client presents.

@@ -11,9 +11,10 @@ use tokio_util::task::TaskTracker;
 use super::{input::ServerInput, shared_trees};
 use crate::config::{ServerCommand, ServerTarget};
 use crate::metrics::{Counters, add};
+use crate::notified::{wait_for, wait_until};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{RunningTree, Server};
-use crate::{notified::wait_until, state::stop::StopSignal};
+use crate::state::stop::StopSignal;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::{containment::ContainmentWish, limits, start_failure::StartFailure};
 use leash_tree::tree::{Spec, Tree};
@@ -181,15 +182,9 @@ impl ServerProcess {
         }
     }
 
-    /// True if its end has begun.
-    pub(super) fn is_ending(&self) -> bool {
-        self.end_reason.get().is_some()
-    }
-
     /// Returns its receipt when it is over.
     pub(super) async fn over(&self) -> Option<Receipt> {
-        self.gone().await;
-        self.over.get().cloned().flatten()
+        wait_for(&self.changed, || self.over.get().cloned()).await
     }
 
     /// Returns when the tree is over.
@@ -246,12 +241,10 @@ impl ServerProcess {
         let (mut told, mut heard, mut hurried) = (false, true, false);
         loop {
             tokio::select! {
-                () = wait_until(&self.changed, || self.is_ending()), if !told => {
+                reason = wait_for(&self.changed, || self.end_reason.get()), if !told => {
                     told = true;
                     // First the reason, then the input: closing the input also ends the server, for another reason.
-                    if let Some(reason) = self.end_reason.get() {
-                        watched.tree.end_because(reason);
-                    }
+                    watched.tree.end_because(reason);
                     self.input.close();
                 }
                 () = self.stop.clone().forced(), if told && !hurried => {

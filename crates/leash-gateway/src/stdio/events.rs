@@ -4,9 +4,9 @@ use std::task::{Context, Poll, ready};
 use std::{collections::VecDeque, pin::Pin, time::Duration};
 
 use bytes::Bytes;
+use hyper::Response;
 use hyper::body::{Body as HttpBody, Frame};
 use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
-use hyper::{Response, StatusCode};
 use memchr::memchr;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
@@ -93,7 +93,6 @@ pub(super) fn pauses(pause: Duration) -> Interval {
 /// The response with an event stream as its body.
 fn event_stream(body: Body) -> Answer {
     let mut answer = Response::new(body);
-    *answer.status_mut() = StatusCode::OK;
     let headers = answer.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));

@@ -81,15 +81,6 @@ pub(super) enum CannotBegin {
     TooMany,
 }
 
-/// The destination of a line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Routed {
-    /// It went to this stream.
-    To(StreamId),
-    /// It answers no request in flight, or the connection that waited for it is gone for good.
-    Nowhere,
-}
-
 /// The form of the answer to a POST.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum PostAnswer {
@@ -156,15 +147,16 @@ impl Switch {
         refuses
     }
 
-    /// Delivers a line of the server.
-    pub(super) fn deliver(&mut self, line: Bytes, message: &Message<'_>) -> Routed {
+    /// Delivers a line of the server. Returns the stream that it went to; `None` if it answers no request in flight, or
+    /// the connection that waited for it is gone for good.
+    pub(super) fn deliver(&mut self, line: Bytes, message: &Message<'_>) -> Option<StreamId> {
         match message {
             Message::One(envelope) => self.deliver_one(line, envelope),
             Message::Batch(envelopes) => self.deliver_batch(line, envelopes),
         }
     }
 
-    fn deliver_one(&mut self, line: Bytes, envelope: &Envelope<'_>) -> Routed {
+    fn deliver_one(&mut self, line: Bytes, envelope: &Envelope<'_>) -> Option<StreamId> {
         if envelope.kind == EnvelopeKind::Response
             && let Some(key) = envelope.key()
         {
@@ -175,7 +167,7 @@ impl Switch {
     }
 
     /// Delivers a batch: as it is if all of it is for one stream, otherwise message by message.
-    fn deliver_batch(&mut self, line: Bytes, envelopes: &[Envelope<'_>]) -> Routed {
+    fn deliver_batch(&mut self, line: Bytes, envelopes: &[Envelope<'_>]) -> Option<StreamId> {
         let keys: Vec<_> = envelopes
             .iter()
             .filter(|envelope| envelope.kind == EnvelopeKind::Response)
@@ -187,14 +179,14 @@ impl Switch {
                 let first = *first;
                 let pushed = self.log.push(first, line);
                 keys.iter().for_each(|key| drop(self.answered(key)));
-                if pushed { Routed::To(first) } else { Routed::Nowhere }
+                pushed.then_some(first)
             }
             _ => self.deliver_apart(&line),
         }
     }
 
-    fn deliver_apart(&mut self, line: &Bytes) -> Routed {
-        let mut routed = Routed::Nowhere;
+    fn deliver_apart(&mut self, line: &Bytes) -> Option<StreamId> {
+        let mut routed = None;
         let elements: Vec<&RawValue> = serde_json::from_slice(line).unwrap_or_default();
         for element in elements {
             let part = line.slice_ref(element.get().as_bytes());
@@ -206,11 +198,11 @@ impl Switch {
     }
 
     /// Delivers the answer to a request.
-    fn answer(&mut self, key: &IdKey, line: Bytes) -> Routed {
-        let Some(stream) = self.requests.get(key).map(|asked| asked.stream) else { return Routed::Nowhere };
+    fn answer(&mut self, key: &IdKey, line: Bytes) -> Option<StreamId> {
+        let stream = self.requests.get(key)?.stream;
         let pushed = self.log.push(stream, line);
         self.answered(key);
-        if pushed { Routed::To(stream) } else { Routed::Nowhere }
+        pushed.then_some(stream)
     }
 
     /// Removes an answered request; the last one of a POST finishes its stream.
@@ -254,9 +246,9 @@ impl Switch {
         }
     }
 
-    fn push_other(&mut self, stream: StreamId, line: Bytes) -> Routed {
+    fn push_other(&mut self, stream: StreamId, line: Bytes) -> Option<StreamId> {
         self.log.mix(stream);
-        if self.log.push(stream, line) { Routed::To(stream) } else { Routed::Nowhere }
+        self.log.push(stream, line).then_some(stream)
     }
 
     /// Returns how a POST is answered; if that is not decided yet, its connection is woken on a change. With `patient`,

@@ -132,13 +132,8 @@ pub(super) struct Machine {
 
 impl Machine {
     pub(super) fn new(orders: &KeeperOrders) -> Machine {
-        let takeover = orders.takeover_ms.map(Duration::from_millis);
-        Machine {
-            state: State::Waiting,
-            held: HeldSessions::default(),
-            takeover,
-            is_gateway: orders.connection_facts.is_none(),
-        }
+        let (held, takeover) = (HeldSessions::default(), orders.takeover_ms.map(Duration::from_millis));
+        Machine { state: State::Waiting, held, takeover, is_gateway: orders.connection_facts.is_none() }
     }
 
     pub(super) fn state(&self) -> &State {

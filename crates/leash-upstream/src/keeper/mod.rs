@@ -87,7 +87,7 @@ impl KeeperMessage {
 
 /// A session at a server, with everything that its end needs. It has credentials, so it stays in memory and is never
 /// written to disk.
-#[derive(Clone, Debug, Serialize, Deserialize, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub struct HeldSession {
     server: String,
     url: String,
@@ -174,16 +174,7 @@ impl HeldSession {
 
     /// Describes a session that ends with its connection.
     pub fn stream(server: &str, started_ms: u64, url: &Uri) -> HeldSession {
-        let (server, url) = (server.to_owned(), url.to_string());
-        HeldSession {
-            server,
-            url,
-            id: None,
-            version: None,
-            headers: Headers::default(),
-            started_ms,
-            resume_facts: None,
-        }
+        HeldSession { server: server.to_owned(), url: url.to_string(), started_ms, ..HeldSession::default() }
     }
 
     /// The server's address.

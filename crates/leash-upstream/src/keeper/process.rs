@@ -74,15 +74,8 @@ impl KeeperDriver {
         drop(linux::listen(&keeper::SIGNALS).ok()?);
         let _ = rustix::process::setsid();
         spawn::detach_stdio();
-        Some(KeeperDriver {
-            machine: Machine::new(&orders),
-            control,
-            orders,
-            lock,
-            watches,
-            handover_socket,
-            events: VecDeque::new(),
-        })
+        let (machine, events) = (Machine::new(&orders), VecDeque::new());
+        Some(KeeperDriver { machine, control, orders, lock, watches, handover_socket, events })
     }
 
     fn run(mut self) {
@@ -254,15 +247,8 @@ fn end_each(orders: &KeeperOrders, held: &HeldSessions, mut book: AbandonedBook,
     let access = |entry: &Entry| sessions.get(&*entry.session)?.access();
     // Out of memory or descriptors: the book stays for the next start.
     let Ok(runtime) = runtime() else { return };
-    let (client, tell) = (UpstreamClient::new(), |_| ());
-    let sweep = Sweep {
-        client: &client,
-        receipts: &orders.receipts,
-        access: &access,
-        tell: &tell,
-        sweeper: SweptBy::Keeper,
-        reason,
-    };
+    let (client, receipts, tell) = (&UpstreamClient::new(), &orders.receipts, &|_| ());
+    let sweep = Sweep { client, receipts, access: &access, tell, sweeper: SweptBy::Keeper, reason };
     runtime.block_on(sweep.end(vec![book]));
     runtime.shutdown_timeout(Duration::ZERO);
 }

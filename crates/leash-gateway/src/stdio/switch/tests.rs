@@ -10,7 +10,7 @@ fn request(id: u64, token: Option<&str>) -> NewRequest {
     NewRequest { key: IdKey::from_number(id), token }
 }
 
-fn deliver(switch: &mut Switch, line: &str) -> Routed {
+fn deliver(switch: &mut Switch, line: &str) -> Option<StreamId> {
     let line = Bytes::copy_from_slice(line.as_bytes());
     let message = Message::read(&line).expect("a message");
     switch.deliver(line.clone(), &message)
@@ -39,11 +39,11 @@ fn an_answer_goes_to_the_post_that_asked() {
     let one = switch.begin(&[request(1, None)]).unwrap();
     let two = switch.begin(&[request(2, None)]).unwrap();
     assert_eq!(first(&mut switch, two, false), PostAnswer::Wait);
-    assert_eq!(deliver(&mut switch, &answer(2)), Routed::To(two));
+    assert_eq!(deliver(&mut switch, &answer(2)), Some(two));
     assert_eq!(first(&mut switch, two, false), PostAnswer::Whole(answer(2).into()));
     assert_eq!(first(&mut switch, one, false), PostAnswer::Wait);
-    assert_eq!(deliver(&mut switch, &answer(2)), Routed::Nowhere, "it was answered");
-    assert_eq!(deliver(&mut switch, &answer(3)), Routed::Nowhere, "no such request");
+    assert_eq!(deliver(&mut switch, &answer(2)), None, "it was answered");
+    assert_eq!(deliver(&mut switch, &answer(3)), None, "no such request");
 }
 
 #[test]
@@ -55,9 +55,9 @@ fn a_number_is_found_by_its_value_and_answered_in_the_clients_form() {
         let stream = switch.begin(&[request(asked)]).unwrap();
         assert_eq!(switch.begin(&[request(answered)]), Err(CannotBegin::Duplicate(key(asked))));
         let line = format!(r#"{{"jsonrpc":"2.0","id":{answered},"result":{{}}}}"#);
-        assert_eq!(deliver(&mut switch, &line), Routed::To(stream), "{asked} and {answered}");
+        assert_eq!(deliver(&mut switch, &line), Some(stream), "{asked} and {answered}");
         let stream = switch.begin(&[request(asked)]).unwrap();
-        assert_eq!(deliver(&mut switch, &progress(answered)), Routed::To(stream));
+        assert_eq!(deliver(&mut switch, &progress(answered)), Some(stream));
         switch.cancel(&key(answered)).expect("it is in flight");
         switch.give_up(&key(answered), stream);
         let NextMessage::Message(..) = switch.log.next(stream, 0, Waker::noop()) else { panic!("progress") };
@@ -67,8 +67,8 @@ fn a_number_is_found_by_its_value_and_answered_in_the_clients_form() {
         assert_eq!(switch.request_bytes, 0);
     }
     let stream = switch.begin(&[NewRequest { key: key("1"), token: None }]).unwrap();
-    assert_eq!(deliver(&mut switch, r#"{"jsonrpc":"2.0","id":"1","result":{}}"#), Routed::Nowhere);
-    assert_eq!(deliver(&mut switch, r#"{"jsonrpc":"2.0","id":1.0,"result":{}}"#), Routed::To(stream));
+    assert_eq!(deliver(&mut switch, r#"{"jsonrpc":"2.0","id":"1","result":{}}"#), None);
+    assert_eq!(deliver(&mut switch, r#"{"jsonrpc":"2.0","id":1.0,"result":{}}"#), Some(stream));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn an_id_in_flight_is_not_taken_twice() {
 fn a_message_before_the_answer_makes_a_stream() {
     let mut switch = Switch::new(1000);
     let one = switch.begin(&[request(1, None)]).unwrap();
-    assert_eq!(deliver(&mut switch, NOTE), Routed::To(one));
+    assert_eq!(deliver(&mut switch, NOTE), Some(one));
     assert_eq!(first(&mut switch, one, false), PostAnswer::Stream);
     // The same when both came before the connection asked.
     deliver(&mut switch, &answer(1));
@@ -128,7 +128,7 @@ fn check_other(listening: bool, posts: &[Fate], expected: StreamId) {
                 Fate::Read => {}
             }
         }
-        assert_eq!(deliver(&mut switch, line), Routed::To(expected));
+        assert_eq!(deliver(&mut switch, line), Some(expected));
     }
 }
 
@@ -159,11 +159,11 @@ fn progress_follows_its_token() {
     switch.log.listen();
     let one = switch.begin(&[request(1, Some("\"t\""))]).unwrap();
     let two = switch.begin(&[request(2, Some("7"))]).unwrap();
-    assert_eq!(deliver(&mut switch, &progress("\"t\"")), Routed::To(one));
-    assert_eq!(deliver(&mut switch, &progress("7")), Routed::To(two));
-    assert_eq!(deliver(&mut switch, &progress("\"7\"")), Routed::To(GET), "that is another token");
+    assert_eq!(deliver(&mut switch, &progress("\"t\"")), Some(one));
+    assert_eq!(deliver(&mut switch, &progress("7")), Some(two));
+    assert_eq!(deliver(&mut switch, &progress("\"7\"")), Some(GET), "that is another token");
     deliver(&mut switch, &answer(1));
-    assert_eq!(deliver(&mut switch, &progress("\"t\"")), Routed::To(two), "the only one in flight");
+    assert_eq!(deliver(&mut switch, &progress("\"t\"")), Some(two), "the only one in flight");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_batch_is_answered_as_it_comes() {
     let mut switch = Switch::new(1000);
     let stream = both(&mut switch);
     let line = format!(" {array}");
-    assert_eq!(deliver(&mut switch, &line), Routed::To(stream));
+    assert_eq!(deliver(&mut switch, &line), Some(stream));
     assert_eq!(first(&mut switch, stream, true), PostAnswer::Whole(line.into()));
     // One by one.
     let stream = both(&mut switch);
@@ -227,7 +227,7 @@ fn a_cancelled_request_can_be_answered_in_the_servers_place_once() {
     assert_eq!(first(&mut switch, one, false), PostAnswer::Wait, "it is not the request that was cancelled");
     switch.give_up(&key, one);
     assert!(matches!(first(&mut switch, one, false), PostAnswer::Whole(_)));
-    assert_eq!(deliver(&mut switch, &answer(1)), Routed::Nowhere);
+    assert_eq!(deliver(&mut switch, &answer(1)), None);
 }
 
 #[test]
@@ -321,7 +321,7 @@ struct World {
     /// event id.
     said: Vec<(u64, Option<StreamId>)>,
     /// The stream that each message was first routed to.
-    sent: BTreeMap<u64, Routed>,
+    sent: BTreeMap<u64, Option<StreamId>>,
 }
 
 impl World {
@@ -415,7 +415,7 @@ proptest! {
         let mut arrived: Vec<u64> = Vec::new();
         for (stream, (_, _, received)) in &world.streams {
             // A message that was moved to another stream may come late.
-            let here = received.iter().filter(|serial| world.sent[*serial] == Routed::To(*stream));
+            let here = received.iter().filter(|serial| world.sent[*serial] == Some(*stream));
             prop_assert!(here.is_sorted_by(|a, b| a < b), "out of order: {received:?}");
             arrived.extend(received);
         }
