@@ -11,7 +11,6 @@ use tokio::sync::oneshot;
 use super::jobs::Jobs;
 use leash_model::receipt::{Holding, How, TreeEnd};
 use leash_tree::blocking;
-use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
 use leash_tree::session::{Ended, Ending, Joined, Target, Unfinished, joined};
@@ -52,9 +51,7 @@ impl Looks {
 
 /// The sessions in the ledger that have members which this process does not hold.
 fn find(places: &Places) -> io::Result<HashSet<String>> {
-    let store = Store::look(&places.runtime_dir).map_err(io::Error::other)?;
-    let members = joined(&places.runtime_dir, store.as_ref())?;
-    Ok(members.iter().filter(|member| !is_ours(member)).map(|member| member.session().to_owned()).collect())
+    Ok(joined(places)?.iter().filter(|member| !is_ours(member)).map(|member| member.session().to_owned()).collect())
 }
 
 /// True if this process started the member, and so ends it by itself.

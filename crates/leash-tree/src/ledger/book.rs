@@ -194,12 +194,18 @@ pub struct Listed {
     pub open: Vec<Entry>,
     /// True if its process is alive. If not, the next start of a gateway ends the open sessions.
     pub attended: bool,
+    dir: PathBuf,
 }
 
 impl Listed {
     /// The socket of its keeper.
-    pub fn door(&self, runtime_dir: &Path) -> PathBuf {
-        path(&runtime_dir.join(DIR), &self.cover.run, "sock")
+    pub fn door(&self) -> PathBuf {
+        path(&self.dir, &self.cover.run, "sock")
+    }
+
+    /// True if a process holds its lock now.
+    pub fn is_attended(&self) -> bool {
+        store::is_locked(&path(&self.dir, &self.cover.run, "lock"))
     }
 
     /// The session that the process belongs to; a gateway belongs to none.
@@ -349,13 +355,28 @@ impl Book {
         Ok(found)
     }
 
-    /// All books.
+    /// All books in one runtime directory.
     pub fn list(runtime_dir: &Path) -> io::Result<Vec<Listed>> {
         let dir = runtime_dir.join(DIR);
         let mut found = Vec::new();
         for run in runs(&dir)? {
             let Some(Pages { cover: Some(cover), open }) = unless_short(pages_of(&dir, &run))? else { continue };
-            found.push(Listed { attended: store::is_locked(&path(&dir, &run, "lock")), cover, open });
+            found.push(Listed {
+                attended: store::is_locked(&path(&dir, &run, "lock")),
+                cover,
+                open,
+                dir: dir.clone(),
+            });
+        }
+        found.sort_by_key(|book| book.cover.started_ms);
+        Ok(found)
+    }
+
+    /// All books in all runtime directories of this user.
+    pub fn list_all(places: &Places) -> io::Result<Vec<Listed>> {
+        let mut found = Vec::new();
+        for dir in super::runtime_dirs(places) {
+            found.append(&mut Book::list(dir)?);
         }
         found.sort_by_key(|book| book.cover.started_ms);
         Ok(found)
@@ -364,11 +385,6 @@ impl Book {
     /// The cover of a book, if it can be read.
     pub fn cover_of(runtime_dir: &Path, run: &str) -> Option<Cover> {
         pages_of(&runtime_dir.join(DIR), run).ok()?.cover
-    }
-
-    /// True if a process holds the lock of a book.
-    pub fn is_attended(runtime_dir: &Path, run: &str) -> bool {
-        store::is_locked(&path(&runtime_dir.join(DIR), run, "lock"))
     }
 
     fn write(&self, line: &Line<'_>) -> io::Result<()> {

@@ -82,8 +82,7 @@ impl<'a> Ending<'a> {
 
     /// Ends all current members, except those that another process ends. Returns true if there were any.
     pub fn round(&mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<bool> {
-        let store = Store::look(&self.places.runtime_dir).map_err(io::Error::other)?;
-        let mut members = joined(&self.places.runtime_dir, store.as_ref())?;
+        let mut members = joined(self.places)?;
         members.retain(|member| self.wants(member) && !self.dealt_with.contains(member.run()) && !except(member));
         if members.is_empty() {
             return Ok(false);
@@ -93,12 +92,13 @@ impl<'a> Ending<'a> {
         let asked = Moment::now();
         let mut late: HashMap<String, String> = HashMap::new();
         for member in &members {
-            if let Err(why) = self.wait(store.as_ref(), member, asked) {
+            if let Err(why) = self.wait(member, asked) {
                 late.insert(member.run().to_owned(), why);
             }
         }
         // End the members without a living process of leash.
-        let swept = store.as_ref().map(|store| sweep::sweep(store, Some(self.proc))).unwrap_or_default();
+        let stores = Store::look_all(self.places).map_err(io::Error::other)?;
+        let swept = sweep::sweep(&stores, Some(self.proc));
         self.ended.warnings.extend(swept.warnings);
         let mut read = Read::default();
         for member in members {
@@ -144,8 +144,7 @@ impl<'a> Ending<'a> {
     }
 
     fn note_newcomers(&mut self, except: &dyn Fn(&Joined) -> bool) -> io::Result<()> {
-        let store = Store::look(&self.places.runtime_dir).map_err(io::Error::other)?;
-        for member in joined(&self.places.runtime_dir, store.as_ref())? {
+        for member in joined(self.places)? {
             if self.wants(&member) && !self.dealt_with.contains(member.run()) && !except(&member) {
                 self.give_up(&member, "new members join as fast as leash ends them");
             }
@@ -155,7 +154,7 @@ impl<'a> Ending<'a> {
 
     /// Ends upstream sessions whose process and keeper are both gone. A living gateway ends its own.
     fn end_open(&mut self) -> io::Result<()> {
-        let books = Book::list(&self.places.runtime_dir)?;
+        let books = Book::list_all(self.places)?;
         let wanted =
             |session: &str| self.targets.iter().any(|target| matches!(target, Target::Session(id) if id == session));
         let open = books.iter().flat_map(|book| book.open.iter().map(move |entry| (book, entry)));
@@ -181,7 +180,7 @@ impl<'a> Ending<'a> {
         match (member, late) {
             (_, Some(why)) => self.give_up(member, &why),
             // It was told before its server ran, so there was no receipt to write.
-            (Joined::Run(record), None) if record.leader.is_none() => {}
+            (Joined::Run(record, _), None) if record.leader.is_none() => {}
             // The sessions that it left open are ended after all members.
             (Joined::Connection(book, _), None) if book.open.is_empty() || !book.attended => {}
             (_, None) => self.give_up(member, "it ended, but no receipt was written"),
@@ -203,11 +202,11 @@ impl<'a> Ending<'a> {
     }
 
     /// Waits until no process of leash looks after the member any more. Its receipt is written before that.
-    fn wait(&self, store: Option<&Store>, member: &Joined, asked: Moment) -> Result<(), String> {
+    fn wait(&self, member: &Joined, asked: Moment) -> Result<(), String> {
         let mut give_up = asked + patience(member);
         let mut may_kill = self.force;
         // The lock decides, however new the member is. The processes only say when to check again.
-        while self.is_attended(store, member) {
+        while self.is_attended(member) {
             let now = Moment::now();
             let attendants = attendants(member, self.proc);
             // A server may stop them again and again, but it can't prevent that they are killed.
@@ -233,13 +232,10 @@ impl<'a> Ending<'a> {
     /// Kills the processes of leash that look after a run, so that the sweep that follows can end it. The server can
     /// write to the record. So a process counts as leash's only if it also holds the run's lock open.
     fn kill_attendants(&self, member: &Joined, attendants: &[Held]) {
-        if !matches!(member, Joined::Run(_)) {
-            return;
-        }
-        let Ok(Some(store)) = Store::look(&self.places.runtime_dir) else { return };
+        let Joined::Run(_, store) = member else { return };
         let is_ours = |held: &&Held| store.is_lock_open_in(member.run(), held.id.pid);
         let ours: Vec<&Held> = attendants.iter().filter(is_ours).collect();
-        self.record_members(&store, member.run(), &ours);
+        self.record_members(store, member.run(), &ours);
         for attendant in ours {
             let _ = attendant.signal(Signal::KILL);
         }
@@ -270,10 +266,10 @@ impl<'a> Ending<'a> {
         let _ = entry.write(&record);
     }
 
-    fn is_attended(&self, store: Option<&Store>, member: &Joined) -> bool {
+    fn is_attended(&self, member: &Joined) -> bool {
         match member {
-            Joined::Run(record) => store.is_some_and(|store| sweep::is_attended(store, record, self.proc)),
-            Joined::Connection(book, _) => Book::is_attended(&self.places.runtime_dir, &book.cover.run),
+            Joined::Run(record, store) => sweep::is_attended(store, record, self.proc),
+            Joined::Connection(book, _) => book.is_attended(),
         }
     }
 }
@@ -287,7 +283,7 @@ fn all_stopped(attendants: &[Held], proc: &Proc) -> bool {
 /// The longest time that a member may take to end.
 fn patience(member: &Joined) -> Duration {
     match member {
-        Joined::Run(record) => {
+        Joined::Run(record, _) => {
             Duration::from_millis(record.grace_ms).saturating_mul(2) + limits::GIVE_UP + limits::KEEPER_SLACK
         }
         Joined::Connection(..) => limits::DELETE_GIVE_UP + limits::KEEPER_SLACK,
@@ -297,7 +293,7 @@ fn patience(member: &Joined) -> Duration {
 /// The processes of leash that look after a member, if they are still the recorded ones.
 fn attendants(member: &Joined, proc: &Proc) -> Vec<Held> {
     let ids: Vec<Identity> = match member {
-        Joined::Run(record) => of_run(record),
+        Joined::Run(record, _) => of_run(record),
         Joined::Connection(book, _) => of_book(book),
     };
     ids.into_iter().filter_map(|id| Held::open_same(proc, id)).filter(|held| !held.stat.dead()).collect()
@@ -320,7 +316,7 @@ impl Read {
     /// The newest receipt of a member. The member may write its receipts to another file than we do.
     fn receipt(&mut self, member: &Joined) -> Option<Receipt> {
         let path = match member {
-            Joined::Run(record) => &record.receipts,
+            Joined::Run(record, _) => &record.receipts,
             Joined::Connection(book, _) => &book.cover.receipts,
         };
         let known = self

@@ -2,17 +2,17 @@
 
 use crate::ledger::book::{Book, Listed, Membership};
 use crate::ledger::store::{self, Store};
+use crate::places::Places;
 use leash_model::owner::{Owner, Role};
 use leash_model::record::Record;
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
 
 /// A member of a session.
 #[derive(Clone, Debug)]
 pub enum Joined {
-    /// A process tree.
-    Run(Box<Record>),
+    /// A process tree, and the store with its record.
+    Run(Box<Record>, Store),
     /// A connection to an HTTP server, and its membership.
     Connection(Box<Listed>, Membership),
 }
@@ -46,7 +46,7 @@ impl Joined {
     /// The session.
     pub fn session(&self) -> &str {
         match self {
-            Joined::Run(record) => &record.session,
+            Joined::Run(record, _) => &record.session,
             Joined::Connection(_, member) => &member.session,
         }
     }
@@ -54,7 +54,7 @@ impl Joined {
     /// The member's own id.
     pub fn run(&self) -> &str {
         match self {
-            Joined::Run(record) => &record.run,
+            Joined::Run(record, _) => &record.run,
             Joined::Connection(book, _) => &book.cover.run,
         }
     }
@@ -62,7 +62,7 @@ impl Joined {
     /// Its name.
     pub fn name(&self) -> &str {
         match self {
-            Joined::Run(record) => &record.name,
+            Joined::Run(record, _) => &record.name,
             Joined::Connection(_, member) => &member.name,
         }
     }
@@ -70,7 +70,7 @@ impl Joined {
     /// Labels as given.
     pub fn labels(&self) -> &BTreeMap<String, String> {
         match self {
-            Joined::Run(record) => &record.labels,
+            Joined::Run(record, _) => &record.labels,
             Joined::Connection(_, member) => &member.labels,
         }
     }
@@ -78,7 +78,7 @@ impl Joined {
     /// Its owners.
     pub fn owners(&self) -> &[Owner] {
         match self {
-            Joined::Run(record) => &record.owners,
+            Joined::Run(record, _) => &record.owners,
             Joined::Connection(_, member) => &member.owners,
         }
     }
@@ -90,14 +90,15 @@ impl Joined {
     }
 }
 
-/// All current members of sessions, the oldest first. A process that belongs to no session (a gateway's own book) is
-/// not included.
-pub fn joined(runtime_dir: &Path, store: Option<&Store>) -> io::Result<Vec<Joined>> {
-    let found = store.map(Store::list).transpose()?.unwrap_or_default();
-    let records = found.into_iter().filter_map(|found| found.record).filter(store::is_of_this_place);
-    let mut members: Vec<(u64, Joined)> =
-        records.map(|record| (record.started_ms, Joined::Run(Box::new(record)))).collect();
-    for book in Book::list(runtime_dir)? {
+/// All current members of sessions, in every runtime directory of this user, the oldest first. A process that belongs to
+/// no session (a gateway's own book) is not included.
+pub fn joined(places: &Places) -> io::Result<Vec<Joined>> {
+    let mut members: Vec<(u64, Joined)> = Vec::new();
+    for store in Store::look_all(places).map_err(io::Error::other)? {
+        let records = store.list()?.into_iter().filter_map(|found| found.record).filter(store::is_of_this_place);
+        members.extend(records.map(|record| (record.started_ms, Joined::Run(Box::new(record), store.clone()))));
+    }
+    for book in Book::list_all(places)? {
         if let Some(member) = book.cover.command.member().cloned() {
             members.push((book.cover.started_ms, Joined::Connection(Box::new(book), member)));
         }

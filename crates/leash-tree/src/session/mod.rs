@@ -49,13 +49,14 @@ impl Live {
     }
 }
 
-/// Every run in the ledger of this boot and PID namespace.
-pub fn list(store: &Store, proc: Option<&Proc>) -> std::io::Result<Vec<Live>> {
+/// Every run in the stores of this boot and PID namespace, the oldest first.
+pub fn list(stores: &[Store], proc: Option<&Proc>) -> std::io::Result<Vec<Live>> {
     let mut runs = Vec::new();
-    for found in store.list()? {
-        let Some(record) = found.record.filter(store::is_of_this_place) else { continue };
-        let members = proc.map(|proc| members(&record, proc)).unwrap_or_default();
-        runs.push(Live { attended: store.locked(&record.run), record, members });
+    for store in stores {
+        for record in store.list()?.into_iter().filter_map(|found| found.record).filter(store::is_of_this_place) {
+            let members = proc.map(|proc| members(&record, proc)).unwrap_or_default();
+            runs.push(Live { attended: store.locked(&record.run), record, members });
+        }
     }
     runs.sort_by_key(|run| run.record.started_ms);
     Ok(runs)

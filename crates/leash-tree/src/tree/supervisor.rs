@@ -181,7 +181,8 @@ impl Supervisor {
         watches.extend(owners);
         let command = launch::command_line(spec)?;
         let store = Store::open(&places.runtime_dir).map_err(StartError::Ledger)?;
-        let swept = sweep::sweep(&store, proc.as_ref());
+        let stores = Store::look_all(places).unwrap_or_else(|_| vec![store.clone()]);
+        let swept = sweep::sweep(&stores, proc.as_ref());
         swept.receipts.into_iter().for_each(|receipt| tell(Event::Swept(receipt)));
         swept.warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
 

@@ -171,10 +171,10 @@ struct Choice {
 }
 
 fn choose(wish: &Wish<'_>, places: &Places, daemon: &Daemon, printer: Printer) -> Result<Choice, u8> {
-    let store = ledger::look(printer)?;
+    ledger::look(printer)?;
     let failed = |error: std::io::Error| failed(printer, &error);
-    let members = session::joined(&places.runtime_dir, store.as_ref()).map_err(failed)?;
-    let books = Book::list(&places.runtime_dir).map_err(failed)?;
+    let members = session::joined(places).map_err(failed)?;
+    let books = Book::list_all(places).map_err(failed)?;
     let mut known: Vec<Known> = members.iter().map(Known::from).chain(daemon.known()).collect();
     // Sessions that a dead gateway left behind can be ended from here. Those that a living gateway holds for its
     // clients can't, but can be named in a message.

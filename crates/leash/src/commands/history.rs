@@ -2,28 +2,21 @@
 
 use leash_model::clock;
 use leash_model::receipt::{Fate, How, Receipt};
-use leash_tree::ledger::receipts;
 use serde_json::{Value, json};
 
+use super::ledger;
 use crate::args::History;
+use crate::exit_code;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
 use crate::output::{escape, message};
-use crate::{exit_code, places};
 
 pub(crate) fn history(args: &History) -> u8 {
     let printer = Printer::new(false);
-    let path = places::places().receipts;
-    let (mut receipts, broken) = match receipts::read(&path) {
-        Ok(read) => read,
-        Err(error) => {
-            printer.error_text(format!("cannot read {}: {error}", path.display()), Some("check XDG_STATE_HOME"));
-            return exit_code::LEASH_FAILED;
-        }
+    let mut receipts = match ledger::receipts(printer) {
+        Ok(receipts) => receipts,
+        Err(code) => return code,
     };
-    if broken > 0 {
-        printer.warning(format!("{broken} lines of {} are not receipts", path.display()));
-    }
     if let Some(word) = &args.session {
         receipts = of_session(receipts, word);
     }

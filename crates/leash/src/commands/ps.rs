@@ -23,9 +23,9 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     let printer = Printer::new(false);
     let proc = Proc::own();
     let runs = match ledger::look(printer)
-        .map(|store| store.map(|store| session::list(&store, proc.as_ref().ok())).transpose())
+        .map(|stores| session::list(&stores, proc.as_ref().ok()))
     {
-        Ok(Ok(runs)) => runs.unwrap_or_default(),
+        Ok(Ok(runs)) => runs,
         Ok(Err(error)) => {
             printer.error(&error, Some("check the runtime directory with `leash doctor`"));
             return exit_code::LEASH_FAILED;
@@ -35,7 +35,7 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     if let Err(why) = &proc {
         printer.warning(format!("cannot read processes: {why}"));
     }
-    let books = Book::list(&places::runtime_dir()).unwrap_or_else(|error| {
+    let books = Book::list_all(&places::places()).unwrap_or_else(|error| {
         printer.warning(format!("upstream sessions can't be listed: {error}"));
         Vec::new()
     });

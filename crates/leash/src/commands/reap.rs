@@ -109,7 +109,7 @@ pub(super) fn end(
     let proc = survey.proc;
     match act::end(&proc, root, terms, &mut || survey.look(policy)) {
         ReapOutcome::Ended(receipt) => {
-            let path = places::places().receipts;
+            let path = places::announced().receipts;
             keep(printer, &path, &receipt);
             Ok(*receipt)
         }

@@ -37,7 +37,7 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
         }
     };
     let spec = spec(args, owners, session);
-    match supervisor::supervise(&spec, &places::places(), first, &mut |event| message::tell(printer, &event)) {
+    match supervisor::supervise(&spec, &places::announced(), first, &mut |event| message::tell(printer, &event)) {
         Ok(receipt) => report(printer, &receipt),
         Err(error) => {
             let (hint, code) = message::advice(&error);

@@ -42,7 +42,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
     let source = file.map(|file| Source { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
     let serving = Serving {
         settings,
-        places: places::places(),
+        places: places::announced(),
         source,
         control,
         terminal: terminal.filter(|_| !on_demand),

@@ -18,7 +18,7 @@ use crate::{exit_code, places};
 /// The state that a scan needs.
 pub(super) struct Survey {
     pub(super) proc: Proc,
-    pub(super) store: Option<Store>,
+    stores: Vec<Store>,
     knowledge: Knowledge,
 }
 
@@ -29,7 +29,7 @@ impl Survey {
             printer.error_text(format!("cannot read processes: {why}"), Some("leash needs a /proc of its own"));
             exit_code::LEASH_FAILED
         })?;
-        let store = ledger::look(printer)?;
+        let stores = ledger::look(printer)?;
         let mut knowledge = Knowledge::builtin();
         let here = std::env::current_dir().ok().into_iter().collect::<Vec<_>>();
         let projects = if projects.is_empty() { &here } else { projects };
@@ -38,16 +38,17 @@ impl Survey {
             let (files, _) = clients::configs(&roots);
             knowledge.declare(files.iter().flat_map(|file| clients::servers(file).0));
         }
-        let (receipts, _) = receipts::read(&places::places().receipts).unwrap_or_default();
-        knowledge.note_ended(&receipts);
-        Ok(Survey { proc, store, knowledge })
+        for path in places::receipts_files() {
+            let (receipts, _) = receipts::read(&path).unwrap_or_default();
+            knowledge.note_ended(&receipts);
+        }
+        Ok(Survey { proc, stores, knowledge })
     }
 
     /// Ends what dead runs of leash left behind, as far as their records prove it, and adds the receipts to the
     /// knowledge.
     pub(super) fn sweep(&mut self, printer: Printer) -> Vec<Receipt> {
-        let Some(store) = &self.store else { return Vec::new() };
-        let swept = sweep(store, Some(&self.proc));
+        let swept = sweep(&self.stores, Some(&self.proc));
         swept.warnings.iter().for_each(|warning| printer.warning(warning));
         self.knowledge.note_ended(&swept.receipts);
         swept.receipts
@@ -74,10 +75,11 @@ impl Survey {
 
     /// Reads the ledger again for each scan, because runs begin and end.
     fn read_ledger(&mut self) {
-        if let Some(store) = &self.store {
+        self.knowledge.leashed.clear();
+        for store in &self.stores {
             let records = store.list().unwrap_or_default().into_iter().filter_map(|found| found.record);
             let here = records.filter(is_of_this_place);
-            self.knowledge.leashed = here.map(|record| Leashed::of(&record, store.locked(&record.run))).collect();
+            self.knowledge.leashed.extend(here.map(|record| Leashed::of(&record, store.locked(&record.run))));
         }
     }
 }

@@ -206,7 +206,7 @@ fn member_belongs_to_its_session_before_anything_is_open() {
     let [listed] = &Book::list(&ground.runtime()).expect("read")[..] else { panic!("one book") };
     assert_eq!((listed.cover.run.as_str(), listed.session()), ("run-1", Some("job-7")));
     assert_eq!(listed.cover.command, Command::Connect { member });
-    assert!(Book::is_attended(&ground.runtime(), book.run()));
+    assert!(Book::list(&ground.runtime()).expect("the ledger")[0].is_attended());
     // A gateway belongs to no session itself. It numbers the entries that it opens for one.
     let gateway = Book::of_gateway(&ground.places(), None).expect("a book");
     for session in ["job-7.1", "job-7.2", "alone"] {
