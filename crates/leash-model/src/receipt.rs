@@ -72,8 +72,12 @@ pub enum Reason {
     StaleHost,
     /// Its lease was not renewed.
     LeaseExpired,
-    /// One of its servers could not be started, so none was.
-    StartFailed,
+    /// The server could not be started, or one of several, and so none was.
+    StartFailed {
+        /// The reason, for people; absent if several servers were to be started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<String>,
+    },
 }
 
 impl Reason {
@@ -88,7 +92,7 @@ impl Reason {
             | Reason::Shutdown
             | Reason::Reconfigured
             | Reason::LeaseExpired
-            | Reason::StartFailed
+            | Reason::StartFailed { .. }
             | Reason::Requested => true,
             Reason::OwnerGone { role, .. } => matches!(role, Role::Client | Role::Owner),
             _ => false,
@@ -122,7 +126,7 @@ impl Reason {
             Reason::Orphan => "orphan".to_owned(),
             Reason::StaleHost => "stale host".to_owned(),
             Reason::LeaseExpired => "lease not renewed".to_owned(),
-            Reason::StartFailed => "a server did not start".to_owned(),
+            Reason::StartFailed { .. } => "a server did not start".to_owned(),
         }
     }
 }
@@ -155,7 +159,7 @@ impl Reason {
             Reason::Orphan => "orphan",
             Reason::StaleHost => "stale_host",
             Reason::LeaseExpired => "lease_expired",
-            Reason::StartFailed => "start_failed",
+            Reason::StartFailed { .. } => "start_failed",
         }
     }
 }
@@ -472,7 +476,7 @@ mod tests {
             Reason::Orphan,
             Reason::StaleHost,
             Reason::LeaseExpired,
-            Reason::StartFailed,
+            Reason::StartFailed { why: None },
         ]
     }
 

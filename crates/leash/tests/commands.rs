@@ -173,6 +173,46 @@ fn demo_shows_the_difference_and_ends_clean() {
     }
 }
 
+/// A host's log may be gone; the history says why its server never ran.
+#[test]
+fn failed_start_has_a_receipt() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let options = ["--session", "job-1", "--name", "files", "--label", "team=red"];
+    let run = |options: &[&str], server: &[&str]| {
+        let words = server.iter().map(OsString::from).collect::<Vec<_>>();
+        let words = scene.run_words(options, &words);
+        scene.command(&words[0]).args(&words[1..]).status().expect("cannot start leash").code()
+    };
+    assert_eq!(run(&options, &["/no/such/program"]), Some(127));
+    assert_eq!(run(&["--name", "dir"], &["/etc"]), Some(126));
+    assert_eq!(run(&["--name", "owned", "--owner", "pid:4194305"], &["true"]), Some(125));
+    assert_eq!(run(&["--name", "caps", "--contain", "group", "--memory", "1G"], &["true"]), Some(125));
+    let receipts = receipts(&scene);
+    let whys: Vec<(&Value, &Value)> =
+        receipts.iter().map(|receipt| (&receipt["name"], &receipt["reason"]["why"])).collect();
+    assert_eq!(
+        whys,
+        [
+            (&"files".into(), &"command `/no/such/program` was not found".into()),
+            (&"dir".into(), &"`/etc` is a directory".into()),
+            (&"owned".into(), &"owner `pid:4194305` does not exist".into()),
+            (&"caps".into(), &"no acceptable containment works here".into()),
+        ],
+    );
+    for receipt in &receipts {
+        assert_eq!(
+            (&receipt["reason"]["kind"], &receipt["holdings"]),
+            (&"start_failed".into(), &Value::Array(Vec::new()))
+        );
+    }
+    assert_eq!((&receipts[0]["session"], &receipts[0]["labels"]["team"]), (&"job-1".into(), &"red".into()));
+    assert_eq!(receipts[3]["refused"][0]["containment"], "group", "{receipts:#?}");
+    let text = scene.answer(["history", "job-1"]).stdout;
+    assert!(text.contains("a server did not start"), "{text}");
+    assert!(text.contains("job-1: command `/no/such/program` was not found\n"), "{text}");
+    assert_eq!(scene.ledger(), Vec::<std::path::PathBuf>::new(), "nothing is left in the ledger");
+}
+
 /// `echo REQUEST | leash run -- server`: leash does not end a slow server before it has read its input.
 #[test]
 fn unread_input_is_waited_for() {

@@ -38,7 +38,8 @@ fn check(line: &CommandLine, path: Option<&OsStr>) -> Result<(), (String, String
             format!("it is in none of the directories of PATH: {}", path.to_string_lossy())
         }
         ResolveError::NotFound { path: None, .. } => "check the path; it is taken relative to `cwd`".to_owned(),
-        ResolveError::NotExecutable { path, .. } => format!("make it executable: chmod +x {}", path.display()),
+        ResolveError::Directory { .. } => "name a program in it".to_owned(),
+        ResolveError::NotExecutable { path } => format!("make it executable: chmod +x {}", path.display()),
     };
     Err((error.to_string(), hint))
 }

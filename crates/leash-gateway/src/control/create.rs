@@ -146,7 +146,7 @@ async fn start(jobs: &Rc<Jobs>, job: &Rc<Job>) -> Result<(), Problem> {
     while let Some((server, started)) = results.recv().await {
         if let Err(why) = started {
             let others = job.why();
-            job.end(Reason::StartFailed, false);
+            job.end(Reason::StartFailed { why: None }, false);
             job.over().await;
             return Err(match others {
                 Some(reason) => never_began(job, &reason),

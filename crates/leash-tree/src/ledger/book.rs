@@ -361,12 +361,7 @@ impl Book {
         let mut found = Vec::new();
         for run in runs(&dir)? {
             let Some(Pages { cover: Some(cover), open }) = unless_short(pages_of(&dir, &run))? else { continue };
-            found.push(Listed {
-                attended: store::is_locked(&path(&dir, &run, "lock")),
-                cover,
-                open,
-                dir: dir.clone(),
-            });
+            found.push(Listed { attended: store::is_locked(&path(&dir, &run, "lock")), cover, open, dir: dir.clone() });
         }
         found.sort_by_key(|book| book.cover.started_ms);
         Ok(found)

@@ -20,12 +20,16 @@ pub enum ResolveError {
         path: Option<OsString>,
     },
     /// The file exists and may not be executed.
-    #[error("`{}` cannot be executed: {why}", path.display())]
+    #[error("`{}` cannot be executed: permission denied", path.display())]
     NotExecutable {
         /// The file.
         path: PathBuf,
-        /// The reason.
-        why: &'static str,
+    },
+    /// It is a directory.
+    #[error("`{}` is a directory", path.display())]
+    Directory {
+        /// The directory.
+        path: PathBuf,
     },
 }
 
@@ -36,7 +40,8 @@ pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Res
         let file = Path::new(command);
         return match judge(&here(file)) {
             Verdict::Fine => Ok(file.to_owned()),
-            Verdict::Refused(why) => Err(ResolveError::NotExecutable { path: file.to_owned(), why }),
+            Verdict::Refused => Err(ResolveError::NotExecutable { path: file.to_owned() }),
+            Verdict::Directory => Err(ResolveError::Directory { path: file.to_owned() }),
             Verdict::Missing => Err(ResolveError::NotFound { command: command.to_owned(), path: None }),
         };
     }
@@ -48,8 +53,8 @@ pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Res
         let file = if dir.as_os_str().is_empty() { Path::new(".").join(command) } else { dir.join(command) };
         match judge(&here(&file)) {
             Verdict::Fine => return Ok(file),
-            Verdict::Refused(why) => refused = refused.or(Some(ResolveError::NotExecutable { path: file, why })),
-            Verdict::Missing => {}
+            Verdict::Refused => refused = refused.or(Some(ResolveError::NotExecutable { path: file })),
+            Verdict::Directory | Verdict::Missing => {}
         }
     }
     Err(refused.unwrap_or_else(|| ResolveError::NotFound { command: command.to_owned(), path: Some(path.to_owned()) }))
@@ -57,18 +62,19 @@ pub fn resolve(command: &OsStr, path: Option<&OsStr>, cwd: Option<&Path>) -> Res
 
 enum Verdict {
     Fine,
-    Refused(&'static str),
+    Refused,
+    Directory,
     Missing,
 }
 
 fn judge(file: &Path) -> Verdict {
     let Ok(meta) = fs::metadata(file) else { return Verdict::Missing };
     if meta.is_dir() {
-        return Verdict::Refused("it is a directory");
+        return Verdict::Directory;
     }
     match rustix::fs::access(file, Access::EXEC_OK) {
         Ok(()) => Verdict::Fine,
-        Err(_) => Verdict::Refused("permission denied"),
+        Err(_) => Verdict::Refused,
     }
 }
 
@@ -88,7 +94,10 @@ mod tests {
         let missing = resolve(OsStr::new("no-such-program"), Some(OsStr::new("/bin")), None);
         assert!(matches!(missing, Err(ResolveError::NotFound { path: Some(_), .. })));
         assert!(matches!(resolve(OsStr::new("/etc/passwd"), None, None), Err(ResolveError::NotExecutable { .. })));
-        assert!(matches!(resolve(OsStr::new("/bin/"), None, None), Err(ResolveError::NotExecutable { .. })));
+        assert!(matches!(resolve(OsStr::new("/bin/"), None, None), Err(ResolveError::Directory { .. })));
+        // In PATH a directory of that name is no program, so the search goes on.
+        let local = resolve(OsStr::new("local"), Some(OsStr::new("/usr")), None);
+        assert!(matches!(local, Err(ResolveError::NotFound { path: Some(_), .. })));
         assert!(matches!(resolve(OsStr::new(""), Some(OsStr::new("/bin")), None), Err(ResolveError::NotFound { .. })));
     }
 }

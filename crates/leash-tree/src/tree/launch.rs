@@ -19,7 +19,9 @@ use crate::platform::identity::{self, boot_id, pid_namespace};
 use crate::platform::proc::Proc;
 use crate::platform::{channel, linux, resolve};
 use leash_model::clock;
+use leash_model::error::with_causes;
 use leash_model::identity::Identity;
+use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
 use leash_model::record::{Phase, RECORD_VERSION, Record};
 
 /// The program to execute, found and checked before anything is started.
@@ -68,6 +70,27 @@ pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[Watch], proc: 
         started_ms: clock::unix_ms(),
         receipts: receipts.to_owned(),
         over: None,
+    }
+}
+
+/// The receipt of a start that failed: the session held nothing.
+pub(super) fn failed_receipt(spec: &Spec, error: &StartError) -> Receipt {
+    let now = clock::unix_ms();
+    Receipt {
+        version: VERSION,
+        session: spec.session.clone(),
+        run: spec.run.clone(),
+        name: spec.name(),
+        labels: spec.labels.clone(),
+        reason: Reason::StartFailed { why: Some(with_causes(error)) },
+        containment: None,
+        refused: if let StartError::Contain(refused) = error { refused.clone() } else { Vec::new() },
+        holdings: Vec::new(),
+        dropped_holdings: 0,
+        ended_by: EndedBy::Supervisor,
+        started_ms: now,
+        ended_ms: now,
+        took_ms: 0,
     }
 }
 

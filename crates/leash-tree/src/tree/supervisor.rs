@@ -79,8 +79,15 @@ pub(crate) fn supervise_for(
     owners: Vec<Watch>,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Receipt, StartError> {
-    let supervisor = Supervisor::start(spec, places, first, owners, tell)?;
-    supervisor.run(tell)
+    let over = Supervisor::start(spec, places, first, owners, tell).and_then(|supervisor| supervisor.run(tell));
+    if let Err(error) = &over {
+        // A keeper that ended before the server ran may have left a receipt.
+        let write = if matches!(error, StartError::Keeper(_)) { receipts::append_once } else { receipts::append };
+        if let Err(error) = write(&places.receipts, &launch::failed_receipt(spec, error)) {
+            tell(Event::Warning(format!("cannot write {}: {error}", places.receipts.display())));
+        }
+    }
+    over
 }
 
 struct Supervisor {

@@ -1,7 +1,7 @@
 //! `leash history`.
 
 use leash_model::clock;
-use leash_model::receipt::{Fate, How, Receipt};
+use leash_model::receipt::{Fate, How, Reason, Receipt};
 use serde_json::{Value, json};
 
 use super::ledger;
@@ -19,6 +19,11 @@ pub(crate) fn history(args: &History) -> u8 {
     };
     if let Some(word) = &args.session {
         receipts = of_session(receipts, word);
+        if receipts.is_empty() {
+            let hint = "`leash history` lists the sessions that ended, `leash ps` those that are alive";
+            printer.error_text(format!("no session `{word}` has ended here"), Some(hint));
+            return exit_code::NOT_ALL;
+        }
     }
     // A user who names a session wants to see all of it.
     let most = args.lines.unwrap_or(if args.session.is_some() { usize::MAX } else { LINES });
@@ -36,6 +41,11 @@ pub(crate) fn history(args: &History) -> u8 {
         &["ENDED", "SESSION", "SERVER", "REASON", "HOW", "PROCS", "TOOK", "MEMORY", "FATE"],
         &rows(&newest),
     ));
+    for receipt in &newest {
+        if let Reason::StartFailed { why: Some(why) } = &receipt.reason {
+            printer.data(format!("{}: {}\n", escape::line(&receipt.session), escape::line(why)));
+        }
+    }
     for receipt in newest.iter().filter(|receipt| !receipt.nothing_left()) {
         for line in message::left_lines(receipt) {
             printer.data(format!("{}: {line}\n", escape::line(&receipt.session)));
@@ -103,6 +113,9 @@ fn summary(session: &str, members: &[&Receipt]) -> Value {
 
 /// The worst result in a receipt.
 fn worst(receipt: &Receipt) -> &'static str {
+    if receipt.holdings.is_empty() {
+        return "-";
+    }
     let worst = [Fate::Left, Fate::Ended].into_iter();
     let worst = worst.into_iter().find(|fate| receipt.holdings.iter().any(|holding| holding.fate() == fate));
     message::fate_word(&worst.unwrap_or(Fate::Gone))

@@ -22,9 +22,7 @@ use crate::{exit_code, places};
 pub(crate) fn ps(args: &Ps) -> u8 {
     let printer = Printer::new(false);
     let proc = Proc::own();
-    let runs = match ledger::look(printer)
-        .map(|stores| session::list(&stores, proc.as_ref().ok()))
-    {
+    let runs = match ledger::look(printer).map(|stores| session::list(&stores, proc.as_ref().ok())) {
         Ok(Ok(runs)) => runs,
         Ok(Err(error)) => {
             printer.error(&error, Some("check the runtime directory with `leash doctor`"));

@@ -2,7 +2,7 @@
 
 use leash_model::containment::Containment;
 use leash_model::event::{Event, Rung};
-use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding, How, Receipt, TreeEnd, UpstreamEnd};
+use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, UpstreamEnd};
 use leash_tree::ledger::store::StoreError;
 use leash_tree::owner::OwnerError;
 use leash_tree::platform::resolve::ResolveError;
@@ -69,6 +69,10 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> String {
         EndedBy::Gateway => "the gateway",
         EndedBy::Reap => "leash reap",
     };
+    if let Reason::StartFailed { why: Some(why) } = &receipt.reason {
+        let line = format!("{} [{}]: did not start: {why}", receipt.name, receipt.session);
+        return escape::line(&line).into_owned();
+    }
     let mut held: Vec<String> = receipt.trees().map(|tree| tree_line(tree, receipt.took_ms)).collect();
     held.extend(receipt.upstreams().map(|upstream| upstream_line(upstream, receipt.took_ms)));
     let containment = receipt.containment.map(Containment::name);
@@ -192,6 +196,13 @@ pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
 /// The hint for a failed start, and its exit code.
 pub(crate) fn advice(error: &StartError) -> (Option<String>, u8) {
     let hint = match error {
+        StartError::Command(ResolveError::NotFound { command, .. })
+            if command.to_string_lossy().contains(char::is_whitespace) =>
+        {
+            let words = command.to_string_lossy().into_owned();
+            let hint = format!("command and arguments are separate words: leash run -- {words}");
+            return (Some(hint), exit_code::NOT_FOUND);
+        }
         StartError::Command(ResolveError::NotFound { path: Some(path), .. }) => {
             return (
                 Some(format!("it is in none of the directories of PATH: {}", path.to_string_lossy())),
@@ -201,7 +212,10 @@ pub(crate) fn advice(error: &StartError) -> (Option<String>, u8) {
         StartError::Command(ResolveError::NotFound { path: None, .. }) => {
             return (Some("check the path; it is taken relative to --cwd".to_owned()), exit_code::NOT_FOUND);
         }
-        StartError::Command(ResolveError::NotExecutable { path, .. }) => {
+        StartError::Command(ResolveError::Directory { path }) => {
+            return (Some(format!("name a program in {}", path.display())), exit_code::CANNOT_EXECUTE);
+        }
+        StartError::Command(ResolveError::NotExecutable { path }) => {
             return (Some(format!("make it executable: chmod +x {}", path.display())), exit_code::CANNOT_EXECUTE);
         }
         StartError::Exec(_) => {

@@ -123,7 +123,8 @@ impl Stage {
         let look = || {
             let listed = self.listed(passes);
             let running = listed.iter().filter(|run| run["phase"] == "running" && run["processes"] == 2);
-            let names: Vec<String> = running.map(|run| run["session"].as_str().unwrap_or_default().to_owned()).collect();
+            let names: Vec<String> =
+                running.map(|run| run["session"].as_str().unwrap_or_default().to_owned()).collect();
             (names.len() == expected.len() && names.iter().all(|name| expected.contains(name.as_str())))
                 .then_some(listed)
         };
@@ -273,7 +274,8 @@ fn a_directory_of_another_user_is_not_read() {
 #[test]
 fn home_comes_from_the_password_database() {
     let stage = or_skip!(Stage::set(|_| None));
-    let (uid, home, passwd) = (stage.scene.user().uid(), stage.scene.dir().join("home"), stage.scene.dir().join("passwd"));
+    let (uid, home, passwd) =
+        (stage.scene.user().uid(), stage.scene.dir().join("home"), stage.scene.dir().join("passwd"));
     fs::write(&passwd, format!("root:x:0:0::/root:/bin/sh\nada:x:{uid}:{uid}::{}:/bin/sh\n", home.display()))
         .expect("cannot write");
     let script = format!(

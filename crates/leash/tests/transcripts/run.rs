@@ -108,6 +108,34 @@ fn a_directory_that_is_not_there() {
 }
 
 #[test]
+fn a_command_that_is_a_directory() {
+    check(
+        &["run", "--", "/etc"],
+        &expect![[r#"
+        $ leash run -- /etc
+        error: `/etc` is a directory
+
+        hint: name a program in /etc
+        [126]
+    "#]],
+    );
+}
+
+#[test]
+fn a_command_with_its_arguments_in_one_word() {
+    check(
+        &["run", "--", "no-such-program -y foo"],
+        &expect![[r#"
+        $ leash run -- no-such-program -y foo
+        error: command `no-such-program -y foo` was not found
+
+        hint: command and arguments are separate words: leash run -- no-such-program -y foo
+        [127]
+    "#]],
+    );
+}
+
+#[test]
 fn caps_without_a_cgroup() {
     check(
         &["run", "--contain", "reaper", "--memory", "1G", "--", "true"],

@@ -75,6 +75,30 @@ fn no_history() {
 }
 
 #[test]
+fn no_history_of_an_unknown_session() {
+    check(
+        &["history", "nosuch"],
+        &expect![[r#"
+        $ leash history nosuch
+        error: no session `nosuch` has ended here
+
+        hint: `leash history` lists the sessions that ended, `leash ps` those that are alive
+        [1]
+    "#]],
+    );
+    check(
+        &["history", "nosuch", "--json"],
+        &expect![[r#"
+        $ leash history nosuch --json
+        error: no session `nosuch` has ended here
+
+        hint: `leash history` lists the sessions that ended, `leash ps` those that are alive
+        [1]
+    "#]],
+    );
+}
+
+#[test]
 fn nothing_to_end() {
     check(
         &["end"],
