@@ -61,13 +61,28 @@ impl ServerLaunch {
         leash_word(&self.words()).is_some()
     }
 
-    /// The server's own command line: the words after the `--` of `leash run`, or all words.
+    /// The server's own command line: the words after `leash run` and its options, or all words.
     pub fn unleashed(&self) -> Vec<&str> {
         let words = self.words();
-        let own = leash_word(&words)
-            .and_then(|leash| words[leash..].iter().position(|word| *word == "--").map(|dashes| leash + dashes + 1));
+        let own =
+            leash_word(&words).filter(|leash| words[leash + 1] == "run").map(|leash| after_options(&words, leash + 2));
         own.map_or_else(|| words.clone(), |own| words[own..].to_vec())
     }
+}
+
+/// The index of the first word that is neither an option of `leash run` nor an option's value. Of its options, only
+/// `-v` has no value.
+fn after_options(words: &[&str], mut at: usize) -> usize {
+    while let Some(word) = words.get(at) {
+        match *word {
+            "--" => return at + 1,
+            "-v" | "--verbose" => at += 1,
+            word if word.starts_with("--") && word.contains('=') => at += 1,
+            word if word.starts_with('-') => at += 2,
+            _ => return at,
+        }
+    }
+    words.len()
 }
 
 /// The index of the word `leash`, if the next word is a leash command that holds a server.
@@ -352,7 +367,16 @@ mod tests {
         for line in ["npx leash", "leash-tool run", "x leash", "dog --leash run"] {
             assert!(!launch(line).is_leashed(), "{line}");
         }
-        assert_eq!(launch("leash run --name=a -- npx x").unleashed(), ["npx", "x"]);
-        assert_eq!(launch("npx x").unleashed(), ["npx", "x"]);
+        for line in [
+            "leash run --name=a -- npx x",
+            "leash run npx x",
+            "leash run -v --grace 2s --name=a npx x",
+            "env A=1 leash run --verbose npx x",
+            "npx x",
+        ] {
+            assert_eq!(launch(line).unleashed(), ["npx", "x"], "{line}");
+        }
+        assert_eq!(launch("leash run npx -- x").unleashed(), ["npx", "--", "x"]);
+        assert_eq!(launch("leash connect http://h").unleashed(), ["leash", "connect", "http://h"]);
     }
 }

@@ -118,8 +118,8 @@ pub(crate) struct Run {
     /// Say on stderr what happens
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// The server and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The server and its arguments; options of leash come before it
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -246,4 +246,48 @@ pub(crate) struct Man {
     /// Write leash.1 and a page for each command here
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn run(words: &[&str]) -> Run {
+        let cli = Cli::try_parse_from(["leash", "run"].iter().chain(words)).expect("a command line");
+        let Command::Run(run) = cli.command else { panic!("it is `run`") };
+        *run
+    }
+
+    /// As with env, nice and timeout: the first word that is no option of leash begins the server's command line.
+    #[test]
+    fn a_server_needs_no_dashes_in_front() {
+        for (words, command) in [
+            (&["--", "npx", "-y", "x"][..], &["npx", "-y", "x"][..]),
+            (&["npx", "-y", "x"], &["npx", "-y", "x"]),
+            (&["--grace", "1s", "-v", "npx", "-v", "--grace", "5s"], &["npx", "-v", "--grace", "5s"]),
+            (&["--grace=1s", "-v", "--", "-v"], &["-v"]),
+            (&["npx", "--", "x"], &["npx", "--", "x"]),
+            (&["--", "npx", "--", "x"], &["npx", "--", "x"]),
+            (&["--", "--", "x"], &["--", "x"]),
+            (&["npx", "--help"], &["npx", "--help"]),
+        ] {
+            assert_eq!(run(words).command, command, "{words:?}");
+        }
+        assert_eq!(run(&["--grace", "1s", "npx", "--grace", "5s"]).grace, Duration::from_secs(1));
+        for mistake in [&["--gracee", "1s", "npx"][..], &["-x", "npx"], &["--grace", "npx"], &[], &["--"]] {
+            let words = ["leash", "run"].iter().chain(mistake);
+            assert!(Cli::try_parse_from(words).is_err(), "{mistake:?}");
+        }
+    }
+
+    /// `leash_orphans` finds the server's command after the options of `leash run`, and knows no other without a value.
+    #[test]
+    fn every_option_of_run_but_verbose_has_a_value() {
+        let command = Cli::command();
+        let run = command.find_subcommand("run").expect("it is a command");
+        let flags = run.get_arguments().filter(|arg| !arg.is_positional() && !arg.get_action().takes_values());
+        assert_eq!(flags.map(|arg| arg.get_id().as_str()).collect::<Vec<_>>(), ["verbose"]);
+    }
 }

@@ -1,7 +1,7 @@
 //! One file per command, named as typed. `choose`, `control`, `groups`, `ledger`, `survey`, `unit` and `unleashed` are parts that
 //! several commands share.
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 use leash_tree::tree::supervisor::FirstLook;
 
 use crate::args::{Cli, Command};
@@ -34,12 +34,22 @@ mod unleashed;
 mod watch;
 mod why;
 
+/// The command that the user typed, if there is one of that name.
+fn typed_command() -> Option<String> {
+    let word = std::env::args().nth(1)?;
+    Cli::command().find_subcommand(&word).map(|command| command.get_name().to_owned())
+}
+
 /// Parses the command line and runs the command.
 pub(crate) fn dispatch(first: FirstLook) -> u8 {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
-            Printer::new(false).usage(error.render());
+            let hint = match &typed_command() {
+                Some(command) => format!("`leash {command} --help` explains the command and its options"),
+                None => "`leash --help` lists the commands".to_owned(),
+            };
+            Printer::new(false).usage(error.render(), &hint);
             return exit_code::USAGE;
         }
         Err(help) => {

@@ -13,9 +13,9 @@ fn run_without_a_command() {
             error: the following required arguments were not provided:
               <COMMAND>...
 
-            Usage: leash run -- <COMMAND>...
+            Usage: leash run <COMMAND>...
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash run --help` explains the command and its options
             [2]
         "#]],
     );
@@ -29,7 +29,7 @@ fn a_duration_without_a_unit() {
             $ leash run --grace 2 -- true
             error: invalid value '2' for '--grace <DURATION>': `2` has no unit: write 500ms, 2s, 30m, 1h or 0
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash run --help` explains the command and its options
             [2]
         "#]],
     );
@@ -43,7 +43,7 @@ fn an_owner_that_is_none() {
             $ leash run --owner me -- true
             error: invalid value 'me' for '--owner <OWNER>': write parent, ancestor, stdin, tty, pid:N or none
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash run --help` explains the command and its options
             [2]
         "#]],
     );
@@ -86,7 +86,7 @@ fn an_unknown_containment() {
             $ leash run --contain jail -- true
             error: invalid value 'jail' for '--contain <NAME>': `jail` is not one of sealed, unit, leaf, reaper, group
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash run --help` explains the command and its options
             [2]
         "#]],
     );

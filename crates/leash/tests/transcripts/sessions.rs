@@ -12,7 +12,7 @@ fn a_session_with_a_bad_name() {
             $ leash run --session ../up -- true
             error: invalid value '../up' for '--session <ID>': only letters, digits and - _ . : @ + are allowed
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash run --help` explains the command and its options
             [2]
         "#]],
     );
@@ -109,7 +109,7 @@ fn nothing_to_end() {
 
         Usage: leash end <SESSION|--match <LABEL=VALUE>|--all|--hook>
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash end --help` explains the command and its options
         [2]
     "#]],
     );
@@ -147,7 +147,7 @@ fn nothing_to_end() {
         $ leash end --match team
         error: invalid value 'team' for '--match <LABEL=VALUE>': write KEY=VALUE
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash end --help` explains the command and its options
         [2]
     "#]],
     );
@@ -159,7 +159,7 @@ fn nothing_to_end() {
 
         Usage: leash end <SESSION|--match <LABEL=VALUE>|--all|--hook>
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash end --help` explains the command and its options
         [2]
     "#]],
     );
@@ -193,7 +193,7 @@ fn a_session_of_a_variable_that_is_not_set() {
         $ leash run --session job-{} -- true
         error: invalid value 'job-{}' for '--session <ID>': `{}` names no variable: write {VARIABLE} or {VARIABLE:-default}
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash run --help` explains the command and its options
         [2]
     "#]],
     );
