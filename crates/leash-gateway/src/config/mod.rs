@@ -23,6 +23,7 @@ mod tests;
 mod values;
 
 pub use commands::check_commands;
+pub use keys::did_you_mean;
 pub use mistake::{Mistake, Mistakes};
 pub(crate) use request::{Fault, Misread, OwnerWish, SessionRequest, lease_request, session_request};
 pub use settings::{
