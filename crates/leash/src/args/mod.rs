@@ -61,6 +61,9 @@ pub(crate) enum Command {
 /// ends every process that the server started: end of input, wait, SIGTERM to all, wait, SIGKILL to all, and a proof
 /// that nothing is left.
 ///
+/// Variables and leash.json give defaults for the options: --max-age is LEASH_MAX_AGE, or "maxAge" of the "run" object in
+/// $XDG_CONFIG_HOME/leash/leash.json. `leash doctor -v` shows those in force.
+///
 /// The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute, 127 not found.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -194,10 +197,14 @@ pub(crate) struct History {
 
 /// Show which containments work on this machine, and why the others do not
 ///
-/// leash tries each containment with a real process tree. The exit code is 0 when leash can keep its promise here
-/// (reaper or better, and a usable runtime directory), else 1.
+/// leash tries each containment with a real process tree, and writes a file where it will write. It leaves nothing
+/// behind, also in the history. The exit code is 0 when leash can keep its promise here (reaper or better, and
+/// everything else is fine), else 1.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
+    /// Show everything: all of each text, the defaults of `leash run` and where they come from
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -57,6 +57,9 @@ fn help_of_run() {
             to end or was killed), leash ends every process that the server started: end of input, wait, SIGTERM
             to all, wait, SIGKILL to all, and a proof that nothing is left.
 
+            Variables and leash.json give defaults for the options: --max-age is LEASH_MAX_AGE, or "maxAge" of
+            the "run" object in $XDG_CONFIG_HOME/leash/leash.json. `leash doctor -v` shows those in force.
+
             The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute,
             127 not found.
 
@@ -360,22 +363,26 @@ fn help_of_doctor() {
     check(
         &["doctor", "--help"],
         &expect![[r#"
-        $ leash doctor --help
-        Show which containments work on this machine, and why the others do not
+            $ leash doctor --help
+            Show which containments work on this machine, and why the others do not
 
-        leash tries each containment with a real process tree. The exit code is 0 when leash can keep its
-        promise here (reaper or better, and a usable runtime directory), else 1.
+            leash tries each containment with a real process tree, and writes a file where it will write. It
+            leaves nothing behind, also in the history. The exit code is 0 when leash can keep its promise here
+            (reaper or better, and everything else is fine), else 1.
 
-        Usage: leash doctor [OPTIONS]
+            Usage: leash doctor [OPTIONS]
 
-        Options:
-              --json
-                  Print JSON
+            Options:
+              -v, --verbose
+                      Show everything: all of each text, the defaults of `leash run` and where they come from
 
-          -h, --help
-                  Print help (see a summary with '-h')
-        [0]
-    "#]],
+                  --json
+                      Print JSON
+
+              -h, --help
+                      Print help (see a summary with '-h')
+            [0]
+        "#]],
     );
 }
 
