@@ -14,7 +14,7 @@ use leash_orphans::clients::Roots;
 use leash_tree::ledger;
 use leash_tree::places::Places;
 
-use self::known::Kind;
+use self::known::KnownPlace;
 use crate::runtime_dir;
 
 /// The name of the file of receipts.
@@ -42,9 +42,9 @@ pub(crate) fn announced() -> Places {
     {
         // The first receipt makes the directory, too. Before that, the link would look like one to a removed directory.
         let _ = places.receipts.parent().map(fs::create_dir_all);
-        known::note(&common, Kind::Receipts, &places.receipts);
+        known::note(&common, KnownPlace::Receipts, &places.receipts);
         if !runtime_dir::candidates(my_uid()).contains(&places.runtime_dir) {
-            known::note(&common, Kind::Runtime, &places.runtime_dir);
+            known::note(&common, KnownPlace::Runtime, &places.runtime_dir);
         }
     }
     places
@@ -81,7 +81,7 @@ fn runtime_dirs() -> (PathBuf, Vec<PathBuf>) {
     let mut all = runtime_dir::candidates(me);
     all.extend(named.map(|dir| dir.join("leash")));
     all.extend(state_homes().iter().filter_map(|state| runtime_dir::private(state, me)));
-    all.extend(runtime_dir::candidates(me).iter().flat_map(|dir| known::read(dir, Kind::Runtime)));
+    all.extend(runtime_dir::candidates(me).iter().flat_map(|dir| known::read(dir, KnownPlace::Runtime)));
     let mut others: Vec<PathBuf> = Vec::new();
     for dir in all {
         if dir != own && !others.contains(&dir) {
@@ -122,7 +122,7 @@ pub(crate) fn receipts_files() -> Vec<PathBuf> {
     if explicit().is_none() {
         let homes = state_homes().into_iter();
         let of_runtime_dirs = ledger::runtime_dirs(&places).map(|dir| dir.join("state"));
-        let linked = ledger::runtime_dirs(&places).flat_map(|dir| known::read(dir, Kind::Receipts));
+        let linked = ledger::runtime_dirs(&places).flat_map(|dir| known::read(dir, KnownPlace::Receipts));
         for file in homes.chain(of_runtime_dirs).map(|dir| dir.join(RECEIPTS)).chain(linked) {
             if !files.contains(&file) {
                 files.push(file);

@@ -25,39 +25,41 @@ pub(super) struct RunDefault {
     pub(super) option: String,
     /// Its values; more than one only if the option may be repeated, none for `--verbose`.
     pub(super) values: Vec<String>,
-    pub(super) source: Source,
+    pub(super) source: DefaultSource,
 }
 
 /// The place of a default.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Source {
+pub(super) enum DefaultSource {
     Variable(String),
     File { file: PathBuf, line: usize, key: String },
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for DefaultSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Variable(name) => f.write_str(name),
-            Source::File { file, line, key } => write!(f, "`{key}` in {}:{line}", file.display()),
+            DefaultSource::Variable(name) => f.write_str(name),
+            DefaultSource::File { file, line, key } => write!(f, "`{key}` in {}:{line}", file.display()),
         }
     }
 }
 
 /// A mistake in a default, and one thing to do.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mistake {
+pub(super) struct DefaultMistake {
     pub(super) text: String,
     pub(super) hint: String,
 }
 
-impl Mistake {
-    fn at(source: &Source, text: impl fmt::Display) -> Mistake {
+impl DefaultMistake {
+    fn at(source: &DefaultSource, text: impl fmt::Display) -> DefaultMistake {
         let hint = match source {
-            Source::Variable(name) => format!("correct or unset {name}; `leash doctor -v` shows the defaults in force"),
-            Source::File { .. } => "correct the file; `leash doctor -v` shows the defaults in force".to_owned(),
+            DefaultSource::Variable(name) => {
+                format!("correct or unset {name}; `leash doctor -v` shows the defaults in force")
+            }
+            DefaultSource::File { .. } => "correct the file; `leash doctor -v` shows the defaults in force".to_owned(),
         };
-        Mistake { text: format!("{source}: {text}"), hint }
+        DefaultMistake { text: format!("{source}: {text}"), hint }
     }
 }
 
@@ -93,7 +95,7 @@ impl RunOption {
     }
 
     /// The default with these values; `None` if it changes nothing.
-    fn default(&self, values: Vec<String>, source: Source) -> Result<Option<RunDefault>, Mistake> {
+    fn default(&self, values: Vec<String>, source: DefaultSource) -> Result<Option<RunDefault>, DefaultMistake> {
         if values.is_empty() {
             return Ok(None);
         }
@@ -101,7 +103,7 @@ impl RunOption {
             return match values.first().map(String::as_str) {
                 Some("1" | "true") => Ok(Some(RunDefault { option: self.long.clone(), values: Vec::new(), source })),
                 Some("0" | "false") | None => Ok(None),
-                Some(_) => Err(Mistake::at(&source, "write true or false")),
+                Some(_) => Err(DefaultMistake::at(&source, "write true or false")),
             };
         }
         let default = RunDefault { option: self.long.clone(), values, source };
@@ -112,7 +114,7 @@ impl RunOption {
                 let text = error.to_string();
                 let first = text.lines().next().unwrap_or_default();
                 let why = error.source().map_or_else(|| first.to_owned(), ToString::to_string);
-                Err(Mistake::at(&default.source, why))
+                Err(DefaultMistake::at(&default.source, why))
             }
         }
     }
@@ -129,14 +131,14 @@ impl RunDefault {
 }
 
 /// The defaults that are in force.
-pub(super) fn find() -> Result<Vec<RunDefault>, Mistake> {
+pub(super) fn find() -> Result<Vec<RunDefault>, DefaultMistake> {
     let text = places::config_dir().map(|dir| dir.join("leash.json")).map(|file| (fs::read_to_string(&file), file));
     let file = match text {
         None => None,
         Some((Err(error), _)) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
         Some((Err(error), file)) => {
             let hint = "leash.json has the defaults for `leash run`: make it readable, or move it away".to_owned();
-            return Err(Mistake { text: format!("cannot read `{}`: {error}", file.display()), hint });
+            return Err(DefaultMistake { text: format!("cannot read `{}`: {error}", file.display()), hint });
         }
         Some((Ok(text), file)) => Some((file, text)),
     };
@@ -147,7 +149,7 @@ pub(super) fn find() -> Result<Vec<RunDefault>, Mistake> {
 fn combine(
     variable: &dyn Fn(&str) -> Option<OsString>,
     file: Option<(&Path, &str)>,
-) -> Result<Vec<RunDefault>, Mistake> {
+) -> Result<Vec<RunDefault>, DefaultMistake> {
     let options = RunOption::all();
     let mut found = of_variables(&options, variable)?;
     check_rivals(&found)?;
@@ -172,11 +174,11 @@ fn rivals(option: &str) -> impl Iterator<Item = &'static str> {
     RIVALS.into_iter().filter_map(other)
 }
 
-fn check_rivals(defaults: &[RunDefault]) -> Result<(), Mistake> {
+fn check_rivals(defaults: &[RunDefault]) -> Result<(), DefaultMistake> {
     for default in defaults {
         let rival = rivals(&default.option).find_map(|rival| defaults.iter().find(|other| other.option == rival));
         if let Some(rival) = rival {
-            return Err(Mistake::at(&default.source, format!("it cannot be combined with {}", rival.source)));
+            return Err(DefaultMistake::at(&default.source, format!("it cannot be combined with {}", rival.source)));
         }
     }
     Ok(())
@@ -186,21 +188,21 @@ fn check_rivals(defaults: &[RunDefault]) -> Result<(), Mistake> {
 fn of_variables(
     options: &[RunOption],
     variable: &dyn Fn(&str) -> Option<OsString>,
-) -> Result<Vec<RunDefault>, Mistake> {
+) -> Result<Vec<RunDefault>, DefaultMistake> {
     let mut found = Vec::new();
     for option in options {
-        let source = Source::Variable(option.variable());
+        let source = DefaultSource::Variable(option.variable());
         let Some(value) = variable(&option.variable()).filter(|value| !value.is_empty()) else { continue };
-        let value = value.into_string().map_err(|_| Mistake::at(&source, "it is not valid UTF-8"))?;
+        let value = value.into_string().map_err(|_| DefaultMistake::at(&source, "it is not valid UTF-8"))?;
         let values = if option.repeats { value.split(',').map(str::to_owned).collect() } else { vec![value] };
         found.extend(option.default(values, source)?);
     }
     Ok(found)
 }
 
-fn of_file(options: &[RunOption], file: &Path, text: &str) -> Result<Vec<RunDefault>, Mistake> {
+fn of_file(options: &[RunOption], file: &Path, text: &str) -> Result<Vec<RunDefault>, DefaultMistake> {
     let hint = "correct the file; `leash run` reads the `run` object in it".to_owned();
-    let root = Format::Jsonc.parse(text).map_err(|error| Mistake {
+    let root = Format::Jsonc.parse(text).map_err(|error| DefaultMistake {
         text: format!("{}:{}: this is not JSON: {}", file.display(), error.line, error.what),
         hint: hint.clone(),
     })?;
@@ -208,21 +210,22 @@ fn of_file(options: &[RunOption], file: &Path, text: &str) -> Result<Vec<RunDefa
     let line = |at: usize| text[..at].bytes().filter(|byte| *byte == b'\n').count() + 1;
     let Some(members) = run.members() else {
         let text = format!("{}:{}: `run` must be an object", file.display(), line(run.span.start));
-        return Err(Mistake { text, hint });
+        return Err(DefaultMistake { text, hint });
     };
     let mut found: Vec<RunDefault> = Vec::new();
     for member in members {
-        let source = Source::File { file: file.to_owned(), line: line(member.key_span.start), key: member.key.clone() };
+        let source =
+            DefaultSource::File { file: file.to_owned(), line: line(member.key_span.start), key: member.key.clone() };
         let Some(option) = options.iter().find(|option| option.key() == member.key) else {
             let keys: Vec<String> = options.iter().map(RunOption::key).collect();
             let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
             let hint = did_you_mean(&member.key, &keys).unwrap_or_else(|| format!("`run` has {}", keys.join(", ")));
-            return Err(Mistake { hint, ..Mistake::at(&source, "it is no option of `leash run`") });
+            return Err(DefaultMistake { hint, ..DefaultMistake::at(&source, "it is no option of `leash run`") });
         };
         if found.iter().any(|default| default.option == option.long) {
-            return Err(Mistake::at(&source, "it is written twice"));
+            return Err(DefaultMistake::at(&source, "it is written twice"));
         }
-        let values = values(option, &member.node, text).map_err(|why| Mistake::at(&source, why))?;
+        let values = values(option, &member.node, text).map_err(|why| DefaultMistake::at(&source, why))?;
         found.extend(option.default(values, source)?);
     }
     Ok(found)
@@ -249,7 +252,7 @@ fn values(option: &RunOption, node: &Node, text: &str) -> Result<Vec<String>, &'
 }
 
 /// The command line with the defaults of the options that were not typed; `None` if there are none.
-pub(super) fn complete(words: &[OsString], typed: &ArgMatches) -> Result<Option<Vec<OsString>>, Mistake> {
+pub(super) fn complete(words: &[OsString], typed: &ArgMatches) -> Result<Option<Vec<OsString>>, DefaultMistake> {
     let defaults = find()?;
     let is_typed = |option: &RunOption| typed.value_source(&option.id) == Some(ValueSource::CommandLine);
     let typed: Vec<String> = RunOption::all().into_iter().filter(is_typed).map(|option| option.long).collect();
@@ -270,7 +273,7 @@ mod tests {
         let found = combine(&value, text.map(|text| (Path::new("/leash.json"), text)));
         let shown =
             |default: RunDefault| format!("--{} {} <- {}", default.option, default.values.join(" "), default.source);
-        let mistake = |mistake: Mistake| format!("{} | {}", mistake.text, mistake.hint);
+        let mistake = |mistake: DefaultMistake| format!("{} | {}", mistake.text, mistake.hint);
         found.map(|all| all.into_iter().map(shown).collect()).map_err(mistake)
     }
 

@@ -17,7 +17,7 @@ use leash_tree::tree::{Spec, Tree, TreeError};
 use serde::Serialize;
 use serde_json::json;
 
-use super::defaults::{self, Mistake, RunDefault};
+use super::defaults::{self, DefaultMistake, RunDefault};
 use crate::args::Doctor;
 use crate::output::printer::Printer;
 use crate::output::table::{fit, table};
@@ -52,12 +52,12 @@ impl Finding {
 }
 
 /// All results.
-struct Report {
+struct Diagnosis {
     trials: Vec<(Containment, Result<(), String>)>,
     /// The containment that `leash run` would use.
     chosen: Result<Containment, String>,
     ground: Vec<Finding>,
-    defaults: Result<Vec<RunDefault>, Mistake>,
+    defaults: Result<Vec<RunDefault>, DefaultMistake>,
     places: Places,
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn doctor(args: &Doctor) -> u8 {
         Containment::ALL.into_iter().map(|containment| (containment, start(exactly(containment), &trial).map(drop)));
     let (trials, chosen) = (trials.collect(), start(Wish::default(), &trial));
     let defaults = defaults::find();
-    let report = Report { trials, chosen, ground: ground(&places, &defaults), defaults, places };
+    let report = Diagnosis { trials, chosen, ground: ground(&places, &defaults), defaults, places };
     if args.json {
         printer.exact(report.as_json());
     } else {
@@ -111,7 +111,7 @@ fn reason(error: &TreeError, wish: Wish) -> String {
 }
 
 /// The other requirements.
-fn ground(places: &Places, defaults: &Result<Vec<RunDefault>, Mistake>) -> Vec<Finding> {
+fn ground(places: &Places, defaults: &Result<Vec<RunDefault>, DefaultMistake>) -> Vec<Finding> {
     let system = rustix::system::uname();
     let system = format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy());
     let kernel = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())
@@ -182,7 +182,7 @@ fn search_path() -> Finding {
     Finding::new("PATH", result).brief(brief)
 }
 
-impl Report {
+impl Diagnosis {
     /// True if leash can keep its promise here.
     fn is_sound(&self) -> bool {
         let chosen = self.chosen.as_ref().is_ok_and(|containment| *containment >= Containment::Reaper);

@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
 use leash_tree::tree::supervisor::FirstLook;
 
-use self::defaults::Mistake;
+use self::defaults::DefaultMistake;
 use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
@@ -45,7 +45,7 @@ fn typed_command() -> Option<String> {
 }
 
 /// Parses a command line. `leash run` gets the defaults of the options that were not typed.
-fn parse(words: &[OsString]) -> Result<Result<Cli, Mistake>, clap::Error> {
+fn parse(words: &[OsString]) -> Result<Result<Cli, DefaultMistake>, clap::Error> {
     let matches = Cli::command().try_get_matches_from(words)?;
     let cli = Cli::from_arg_matches(&matches)?;
     let Some(run) = matches.subcommand_matches("run") else { return Ok(Ok(cli)) };

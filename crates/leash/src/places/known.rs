@@ -13,25 +13,25 @@ const DIR: &str = "known";
 
 /// The kind of a place; the names of its links begin with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum KnownPlace {
     /// A runtime directory.
     Runtime,
     /// A file of receipts.
     Receipts,
 }
 
-impl Kind {
+impl KnownPlace {
     fn prefix(self) -> &'static str {
         match self {
-            Kind::Runtime => "runtime-",
-            Kind::Receipts => "receipts-",
+            KnownPlace::Runtime => "runtime-",
+            KnownPlace::Receipts => "receipts-",
         }
     }
 }
 
 /// Leaves a link to a place in a runtime directory. Without the link the place is only found by commands with the same
 /// environment, so a failure stops no start.
-pub(super) fn note(runtime_dir: &Path, kind: Kind, place: &Path) {
+pub(super) fn note(runtime_dir: &Path, kind: KnownPlace, place: &Path) {
     let mut hasher = DefaultHasher::new();
     place.hash(&mut hasher);
     let link = runtime_dir.join(DIR).join(format!("{}{:016x}", kind.prefix(), hasher.finish()));
@@ -41,7 +41,7 @@ pub(super) fn note(runtime_dir: &Path, kind: Kind, place: &Path) {
 }
 
 /// The places of a kind that are linked in a runtime directory. Removes links to directories that are gone.
-pub(super) fn read(runtime_dir: &Path, kind: Kind) -> Vec<PathBuf> {
+pub(super) fn read(runtime_dir: &Path, kind: KnownPlace) -> Vec<PathBuf> {
     let dir = runtime_dir.join(DIR);
     if store::check_ours(runtime_dir).is_err() || store::check_ours(&dir).is_err() {
         return Vec::new();
@@ -70,15 +70,15 @@ mod tests {
         let (common, state) = (dir.join("run"), dir.join("state"));
         let receipts = state.join("receipts.jsonl");
         fs::create_dir(&state).unwrap();
-        assert_eq!(read(&common, Kind::Receipts), Vec::<PathBuf>::new());
+        assert_eq!(read(&common, KnownPlace::Receipts), Vec::<PathBuf>::new());
         for _ in 0..2 {
-            note(&common, Kind::Receipts, &receipts);
+            note(&common, KnownPlace::Receipts, &receipts);
         }
-        note(&common, Kind::Runtime, &dir.join("custom"));
-        assert_eq!(read(&common, Kind::Receipts), [receipts.clone()]);
-        assert_eq!(read(&common, Kind::Runtime), [dir.join("custom")]);
+        note(&common, KnownPlace::Runtime, &dir.join("custom"));
+        assert_eq!(read(&common, KnownPlace::Receipts), [receipts]);
+        assert_eq!(read(&common, KnownPlace::Runtime), [dir.join("custom")]);
         fs::remove_dir(&state).unwrap();
-        assert_eq!(read(&common, Kind::Receipts), Vec::<PathBuf>::new());
+        assert_eq!(read(&common, KnownPlace::Receipts), Vec::<PathBuf>::new());
         assert_eq!(fs::read_dir(common.join(DIR)).unwrap().count(), 1, "the dangling link is removed");
     }
 
@@ -88,8 +88,8 @@ mod tests {
         use std::os::unix::fs::PermissionsExt as _;
         let dir = Scratch::new();
         let common = dir.join("run");
-        note(&common, Kind::Runtime, &dir.join("custom"));
+        note(&common, KnownPlace::Runtime, &dir.join("custom"));
         fs::set_permissions(common.join(DIR), fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(read(&common, Kind::Runtime), Vec::<PathBuf>::new());
+        assert_eq!(read(&common, KnownPlace::Runtime), Vec::<PathBuf>::new());
     }
 }

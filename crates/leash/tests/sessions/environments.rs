@@ -283,7 +283,8 @@ fn home_comes_from_the_password_database() {
         passwd.display(),
         stage.scene.leash_path().display()
     );
-    let output = Command::new("unshare").args(["--mount", "sh", "-c", &script]).output().expect("unshare");
+    let root = or_skip!(Scene::set(Who::Root));
+    let output = root.command("unshare").args(["--mount", "sh", "-c", &script]).output().expect("unshare");
     assert!(output.status.success(), "{output:?}");
     assert!(home.join(".local/state/leash/receipts.jsonl").is_file(), "the receipt is not in the home directory");
     // It is found without the password database as well.

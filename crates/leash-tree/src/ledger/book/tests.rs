@@ -202,11 +202,11 @@ fn member_belongs_to_its_session_before_anything_is_open() {
         labels: BTreeMap::from([("team".to_owned(), "red".to_owned())]),
         owners: vec![Owner::Stdin],
     };
-    let book = Book::of_connection(&ground.places(), "run-1", member.clone()).expect("a book");
+    let _book = Book::of_connection(&ground.places(), "run-1", member.clone()).expect("a book");
     let [listed] = &Book::list(&ground.runtime()).expect("read")[..] else { panic!("one book") };
     assert_eq!((listed.cover.run.as_str(), listed.session()), ("run-1", Some("job-7")));
     assert_eq!(listed.cover.command, Command::Connect { member });
-    assert!(Book::list(&ground.runtime()).expect("the ledger")[0].is_attended());
+    assert!(listed.is_attended());
     // A gateway belongs to no session itself. It numbers the entries that it opens for one.
     let gateway = Book::of_gateway(&ground.places(), None).expect("a book");
     for session in ["job-7.1", "job-7.2", "alone"] {
