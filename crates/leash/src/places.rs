@@ -95,9 +95,9 @@ fn runtime_dirs() -> (PathBuf, Vec<PathBuf>) {
 fn user_bus() -> (Option<String>, Option<PathBuf>) {
     let address = env::var("DBUS_SESSION_BUS_ADDRESS").ok().filter(|address| !address.is_empty());
     let dir = path_variable("XDG_RUNTIME_DIR").or_else(|| {
-        let cgroups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-        let usual = runtime_dir::of_session(my_uid());
-        (address.is_none() && is_ours(&usual) && is_in_session(&cgroups, my_uid())).then_some(usual)
+        let usual = Some(runtime_dir::of_session(my_uid())).filter(|dir| address.is_none() && is_ours(dir))?;
+        let cgroups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        is_in_session(&cgroups, my_uid()).then_some(usual)
     });
     (address, dir)
 }

@@ -4,7 +4,7 @@
 use std::error::Error as _;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::{env, fmt, fs, io};
+use std::{env, fmt, fs};
 
 use clap::parser::ValueSource;
 use clap::{ArgAction, ArgMatches, Args as _};
@@ -132,17 +132,16 @@ impl RunDefault {
 
 /// The defaults that are in force.
 pub(super) fn find() -> Result<Vec<RunDefault>, DefaultMistake> {
-    let text = places::config_dir().map(|dir| dir.join("leash.json")).map(|file| (fs::read_to_string(&file), file));
-    let file = match text {
-        None => None,
-        Some((Err(error), _)) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => None,
-        Some((Err(error), file)) => {
+    let file = places::config_dir().map(|dir| dir.join("leash.json"));
+    // Most users have none. That must not need a descriptor: the start says better what is wrong without any.
+    let Some(file) = file.filter(|file| file.exists()) else { return combine(&|name| env::var_os(name), None) };
+    match fs::read_to_string(&file) {
+        Ok(text) => combine(&|name| env::var_os(name), Some((&file, &text))),
+        Err(error) => {
             let hint = "leash.json has the defaults for `leash run`: make it readable, or move it away".to_owned();
-            return Err(DefaultMistake { text: format!("cannot read `{}`: {error}", file.display()), hint });
+            Err(DefaultMistake { text: format!("cannot read `{}`: {error}", file.display()), hint })
         }
-        Some((Ok(text), file)) => Some((file, text)),
-    };
-    combine(&|name| env::var_os(name), file.as_ref().map(|(file, text)| (&**file, text.as_str())))
+    }
 }
 
 /// The defaults of variables and of a file with its text.
