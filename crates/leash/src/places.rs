@@ -6,6 +6,7 @@
 mod known;
 
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
@@ -108,11 +109,13 @@ fn is_in_session(cgroups: &str, me: u32) -> bool {
     cgroups.contains(&format!("/user-{me}.slice/"))
 }
 
-/// The control socket of the user's `leash serve`: the first that exists, else the one that this process would make.
+/// The control socket of the user's `leash serve`: the first at which a gateway listens, else the one that a gateway with
+/// this environment would make. A killed gateway leaves its socket behind.
 pub(crate) fn control_socket() -> PathBuf {
     let places = places();
     let mut sockets = ledger::runtime_dirs(&places).map(control_client::socket_path);
-    sockets.find(|socket| socket.exists()).unwrap_or_else(|| control_client::socket_path(&places.runtime_dir))
+    let answers = |socket: &PathBuf| UnixStream::connect(socket).is_ok();
+    sockets.find(answers).unwrap_or_else(|| control_client::socket_path(&places.runtime_dir))
 }
 
 /// Every file in which receipts of this user's runs can be; the first is the one that this process writes.

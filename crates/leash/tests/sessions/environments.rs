@@ -131,6 +131,15 @@ impl Stage {
         wait::within(LIMIT, look).unwrap_or_else(|| panic!("{passes:?}: {:#?}", self.listed(passes)))
     }
 
+    /// The members that the records of all places name. A sweep ends only these.
+    fn recorded_members(&self) -> usize {
+        let dirs =
+            [self.scene.dir().join("xdg/leash"), PathBuf::from(format!("/tmp/leash-{}", self.scene.user().uid()))];
+        let files = dirs.iter().flat_map(|dir| fs::read_dir(dir.join("sessions")).into_iter().flatten().flatten());
+        let records = files.filter_map(|file| serde_json::from_slice::<Value>(&fs::read(file.path()).ok()?).ok());
+        records.filter_map(|record| Some(record["members"].as_array()?.len())).sum()
+    }
+
     /// The sessions in the history.
     fn history(&self, passes: Passes) -> Vec<String> {
         let history = self.answer(passes, &["history", "--json"]).json();
@@ -229,6 +238,7 @@ fn a_start_sweeps_runs_of_another_environment() {
         let run = stage.start(from, passes(from));
         stage.scene.census().wait_ready(LIMIT).expect("the tree did not come up");
         stage.wait_listed(passes(to), &BTreeSet::from([from]));
+        wait::until("both members in the ledger", || (stage.recorded_members() == 2).then_some(()));
         let keeper = testkit::leash::keeper(run.handle().pid());
         for signal in [Signal::STOP, Signal::KILL] {
             run.signal(signal);
@@ -240,6 +250,25 @@ fn a_start_sweeps_runs_of_another_environment() {
         stage.scene.wait_gone(&[]).expect("the next start sweeps");
         assert!(stage.history(passes(to)).contains(&from.to_owned()));
     }
+}
+
+/// A gateway is found by its control socket, also behind the socket that a killed gateway left.
+#[test]
+fn a_gateway_of_another_environment_is_found() {
+    let stage = or_skip!(Stage::set(|scene| Some(scene.dir().join("xdg"))));
+    let leash = stage.scene.leash_path().into_os_string();
+    let starter = std::process::id().to_string();
+    let words = ["serve", "--on-demand", "--starter", &starter].map(OsString::from);
+    let words: Vec<OsString> = std::iter::once(leash).chain(words).collect();
+    let gateway = Joiner::start(stage.command(Passes::All, &words));
+    let attach = || stage.answer(Passes::Only(&["HOME"]), &["attach", "no-such-session/files"]);
+    wait::until("the gateway to answer", || attach().stderr.contains("no-such-session").then_some(()));
+    let stale = PathBuf::from(format!("/tmp/leash-{}/control.sock", stage.scene.user().uid()));
+    drop(std::os::unix::net::UnixListener::bind(&stale).expect("cannot make a socket"));
+    let answer = attach();
+    assert_eq!(answer.code, 1, "{answer:?}");
+    gateway.signal(Signal::TERM);
+    assert!(gateway.succeeded(), "the gateway failed");
 }
 
 /// Any user can make `/tmp/leash-UID`. Records in it would make leash end processes of its own user.
