@@ -19,7 +19,7 @@ use leash_model::limits;
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Reason, Receipt};
 use leash_protocol::headers;
 use leash_tree::ledger::book::{AbandonedBook, Book, Entry};
-use leash_tree::ledger::receipts;
+use leash_tree::ledger::{self, receipts};
 use leash_tree::places::Places;
 
 /// The facts about a server that are not in a book: the address with its query, and the headers.
@@ -49,10 +49,13 @@ pub async fn books(
     access: &dyn Fn(&Entry) -> Option<ServerAccess>,
     tell: &dyn Fn(Notice),
 ) {
-    let books = match Book::abandoned(&places.runtime_dir) {
-        Ok(books) => books,
-        Err(error) => return tell(Notice::Warning(format!("cannot read the ledger: {error}"))),
-    };
+    let mut books = Vec::new();
+    for dir in ledger::runtime_dirs(places) {
+        match Book::abandoned(dir) {
+            Ok(found) => books.extend(found),
+            Err(error) => tell(Notice::Warning(format!("cannot read the ledger: {error}"))),
+        }
+    }
     let sweep =
         Sweep { client, receipts: &places.receipts, access, tell, sweeper: SweptBy::NextStart, reason: Reason::Swept };
     sweep.end(books).await;
