@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler
 from unittest import mock
 
 from mcp_leash import AsyncLeash, Leash, LeashError
-from mcp_leash import _documents
+from mcp_leash import _daemon, _documents
 
 SERVER = {"name": "a", "kind": "http", "url": "http://127.0.0.1:1/s/x/a/mcp", "command": "/leash", "args": ["attach", "j/a"]}
 SERVERS = {"a": {"url": "http://127.0.0.1:1/mcp"}}
@@ -170,6 +170,21 @@ class LinkTest(unittest.TestCase):
             self.check_error("no-daemon", Leash(start=False).version)
         self.check_error("invalid-argument", lambda: Leash(url="http://127.0.0.1:1"))
         self.check_error("no-daemon", Leash(url="http://127.0.0.1:1", token="t").version)
+
+    def test_the_usual_variable_does_not_change_the_runtime_directory(self):
+        def check(me, session, expected):
+            ours = ("/run/user/7", "/run/user/0", "/custom")
+            variables = {} if session is None else {"XDG_RUNTIME_DIR": session}
+            with mock.patch("os.geteuid", return_value=me), mock.patch.dict(os.environ, variables, clear=True):
+                with mock.patch.object(_daemon, "_is_ours", lambda path, _: path in ours):
+                    self.assertEqual(_daemon.runtime_dir(), expected)
+
+        for session in (None, "relative", "/run/user/7", "/of/another/user"):
+            check(7, session, "/run/user/7/leash")
+        for session in (None, "/run/user/0"):
+            check(0, session, "/run/leash")
+        check(7, "/custom", "/custom/leash")
+        check(8, None, "/tmp/leash-8")
 
     def test_a_session_whose_caller_is_cancelled_is_ended(self):
         gate = threading.Event()

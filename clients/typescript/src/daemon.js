@@ -20,10 +20,14 @@ export function runtimeDir(env = process.env) {
   }
   const me = process.geteuid();
   const session = env.XDG_RUNTIME_DIR;
-  if (session && path.isAbsolute(session) && isOurs(session, me)) {
+  const usual = `/run/user/${me}`;
+  if (session && path.isAbsolute(session) && isOurs(session, me) && fs.realpathSync(session) !== usual) {
     return path.join(session, "leash");
   }
-  return me === 0 && isDirectory("/run") ? "/run/leash" : `/tmp/leash-${me}`;
+  if (me === 0) {
+    return isDirectory("/run") ? "/run/leash" : "/tmp/leash-0";
+  }
+  return isOurs(usual, me) ? `${usual}/leash` : `/tmp/leash-${me}`;
 }
 
 function isOurs(dir, me) {

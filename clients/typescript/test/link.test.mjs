@@ -11,6 +11,7 @@ import { fileURLToPath } from "node:url";
 
 import { Leash, LeashError } from "mcp-leash";
 
+import { runtimeDir } from "../src/daemon.js";
 import { Splitter } from "../src/events.js";
 
 const standIn = fileURLToPath(new URL("stand-in.mjs", import.meta.url));
@@ -151,6 +152,17 @@ test("without a daemon one is started, once for all callers", async (context) =>
   // Its socket is left behind. The stand-in does not take it over; the real program does.
   fs.rmSync(path.join(dir, "control.sock"));
   assert.notEqual((await Leash.connect({ bin: standIn }).then((next) => next.version())).pid, pid);
+});
+
+test("the usual variable does not change the runtime directory", (context) => {
+  const me = process.geteuid();
+  const usual = runtimeDir({});
+  assert.ok(["/run/leash", `/run/user/${me}/leash`, `/tmp/leash-${me}`].includes(usual), usual);
+  for (const session of ["relative", `/run/user/${me}`, "/does/not/exist"]) {
+    assert.equal(runtimeDir({ XDG_RUNTIME_DIR: session }), usual);
+  }
+  const custom = scratch(context);
+  assert.equal(runtimeDir({ XDG_RUNTIME_DIR: custom }), path.join(custom, "leash"));
 });
 
 test("a daemon that can't start says why", async (context) => {

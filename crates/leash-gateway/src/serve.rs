@@ -158,8 +158,8 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
 
 /// Ends the trees of runs whose supervisor and keeper are gone.
 async fn sweep_trees(gateway: Rc<Gateway>) {
-    let dir = gateway.places.runtime_dir.clone();
-    let sweep = move || Some(tree::sweep::sweep(&Store::open(&dir).ok()?, Proc::own().ok().as_ref()));
+    let places = gateway.places.clone();
+    let sweep = move || Some(tree::sweep::sweep(&Store::look_all(&places).ok()?, Proc::own().ok().as_ref()));
     let Ok(Some(swept)) = blocking::spawn(sweep).await else { return };
     swept.warnings.into_iter().for_each(|warning| gateway.warn(warning));
     swept.receipts.into_iter().for_each(|receipt| gateway.tell(|| Notice::Swept(Box::new(receipt))));

@@ -31,8 +31,7 @@ pub(crate) fn ask(settings: &Settings, places: &Places, address: SocketAddr) -> 
     let proc = Proc::own().ok()?;
     let books = Book::list(&places.runtime_dir).ok()?;
     books.iter().rev().filter(|book| is_predecessor(book, places, address, &proc)).find_map(|book| {
-        let Handover { keeper, lock, sessions } =
-            handover::take_over(&book.handover_socket(&places.runtime_dir)).ok()?;
+        let Handover { keeper, lock, sessions } = handover::take_over(&book.handover_socket()).ok()?;
         let told = sessions.iter().map(|(key, held)| (&**key, held));
         let unwritten = |open: &[Entry]| process::unwritten(told, open, &book.cover.receipts);
         let (adopted, open) = Book::adopt(places, &book.cover, lock, unwritten).ok()?;

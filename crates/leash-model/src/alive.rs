@@ -1,7 +1,8 @@
 //! The sessions that are alive. Each has its members, as the ledger records them, and the answer of the gateway that
 //! holds it, if one does. `leash_tree::session::alive` reads the ledger, the client of the control API asks the gateway.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
@@ -41,6 +42,8 @@ pub struct SessionMember {
     pub abandoned: bool,
     /// Its start, milliseconds since 1970.
     pub started_ms: u64,
+    /// The runtime directory with its record or book.
+    pub runtime_dir: PathBuf,
     /// The file for its receipt.
     pub receipts: PathBuf,
     /// Its kind, and what is known of this kind only.
@@ -193,11 +196,9 @@ impl SessionMember {
             |owner: &Owner| matches!(owner, Owner::Process { role: Role::Parent, pid: owner, .. } if *owner == pid);
         self.owners.contains(&Owner::Handle) && self.owners.iter().any(holds)
     }
-}
 
-/// A tree as its record says; leash has not looked at its processes.
-impl From<Record> for SessionMember {
-    fn from(record: Record) -> SessionMember {
+    /// A tree as its record says; leash has not looked at its processes.
+    pub fn of_record(record: Record, runtime_dir: &Path) -> SessionMember {
         SessionMember {
             session: record.session.clone(),
             run: record.run.clone(),
@@ -207,6 +208,7 @@ impl From<Record> for SessionMember {
             attendants: record.supervisor.into_iter().chain(record.keeper).collect(),
             abandoned: false,
             started_ms: record.started_ms,
+            runtime_dir: runtime_dir.to_owned(),
             receipts: record.receipts.clone(),
             kind: MemberKind::Tree { record: Box::new(record), processes: Vec::new() },
         }
@@ -225,7 +227,7 @@ mod tests {
             "command": [], "owners": [], "phase": phase, "supervisor": null, "keeper": null, "leader": null, "members": [],
             "memory_bytes": 0, "containment": "leaf", "leaf": null, "grace_ms": 0, "started_ms": started_ms, "receipts": "",
         });
-        SessionMember::from(serde_json::from_value::<Record>(record).expect("a record"))
+        SessionMember::of_record(serde_json::from_value(record).expect("a record"), Path::new(""))
     }
 
     fn upstream(session: &str, started_ms: u64, abandoned: bool) -> SessionMember {

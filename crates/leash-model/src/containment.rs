@@ -52,6 +52,17 @@ impl Containment {
         }
     }
 
+    /// The promise in at most 60 characters.
+    pub fn promise_in_brief(self) -> &'static str {
+        match self {
+            Containment::Group => "the server's process group is ended",
+            Containment::Reaper => "every descendant is ended, also daemons",
+            Containment::Leaf => "as reaper; also fork bombs and processes of other users",
+            Containment::Unit => "as leaf; also when all of leash is killed at once",
+            Containment::Sealed => "the kernel ends everything, whatever happens to leash",
+        }
+    }
+
     /// The cases that it does not cover, in one sentence.
     pub fn does_not_cover(self) -> &'static str {
         match self {
@@ -126,5 +137,10 @@ mod tests {
             assert_eq!(containment.name().parse(), Ok(containment));
         }
         assert!("Leaf".parse::<Containment>().is_err());
+    }
+
+    #[test]
+    fn brief_promises_are_brief() {
+        assert!(Containment::ALL.into_iter().all(|containment| containment.promise_in_brief().chars().count() <= 60));
     }
 }

@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::containment::{Containment, Refusal};
-use crate::{identity::Identity, owner::Role};
+use crate::identity::Identity;
+use crate::owner::Role;
+use crate::start_failure::StartFailure;
 
 /// The version of the receipt's format; raised when a field changes its meaning.
 pub const VERSION: u32 = 1;
@@ -71,8 +73,12 @@ pub enum Reason {
     StaleHost,
     /// Its lease was not renewed.
     LeaseExpired,
-    /// One of its servers could not be started, so none was.
-    StartFailed,
+    /// The server could not be started, or one of several, and so none was.
+    StartFailed {
+        /// The reason; absent if several servers were to be started.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        why: Option<Box<StartFailure>>,
+    },
 }
 
 impl Reason {
@@ -87,7 +93,7 @@ impl Reason {
             | Reason::Shutdown
             | Reason::Reconfigured
             | Reason::LeaseExpired
-            | Reason::StartFailed
+            | Reason::StartFailed { .. }
             | Reason::Requested => true,
             Reason::OwnerGone { role, .. } => matches!(role, Role::Client | Role::Owner),
             _ => false,
@@ -135,7 +141,7 @@ impl Reason {
             Reason::Orphan => ("orphan", "orphan"),
             Reason::StaleHost => ("stale_host", "stale host"),
             Reason::LeaseExpired => ("lease_expired", "lease not renewed"),
-            Reason::StartFailed => ("start_failed", "a server did not start"),
+            Reason::StartFailed { .. } => ("start_failed", "a server did not start"),
         }
     }
 }
@@ -452,7 +458,7 @@ mod tests {
             Reason::Orphan,
             Reason::StaleHost,
             Reason::LeaseExpired,
-            Reason::StartFailed,
+            Reason::StartFailed { why: None },
         ]
     }
 

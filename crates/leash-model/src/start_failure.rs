@@ -186,6 +186,9 @@ fn not_found_hint(command: &str, path: Option<&str>, origin: CommandOrigin) -> S
         CommandOrigin::File | CommandOrigin::Request if command.contains(' ') => {
             "a command is one program: write its arguments into `args`"
         }
+        CommandOrigin::Run if command.contains(char::is_whitespace) => {
+            return format!("command and arguments are separate words: leash run -- {command}");
+        }
         CommandOrigin::Run if path.is_none() => "check the path; it is taken relative to --cwd",
         CommandOrigin::Run | CommandOrigin::File | CommandOrigin::Request => match path {
             Some(path) => return format!("it is in none of the directories of PATH: {path}"),
@@ -276,7 +279,7 @@ mod tests {
         check("/a", Request, "check the path; it is taken relative to `cwd`");
         check("~/a", File, "write `${HOME}` instead of `~`");
         check("~/a", Request, "write the whole path: leash does not expand `~`");
-        check("a b", Run, "it is in none of the directories of PATH: /bin");
+        check("a b", Run, "command and arguments are separate words: leash run -- a b");
         check("a b", Request, "a command is one program: write its arguments into `args`");
     }
 

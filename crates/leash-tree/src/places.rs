@@ -7,8 +7,12 @@ use serde::{Deserialize, Serialize};
 /// The paths that leash uses. The program decides them: the library reads no environment and no home directory.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Places {
-    /// The runtime directory, for the ledger.
+    /// The runtime directory: this program writes its ledger here.
     pub runtime_dir: PathBuf,
+    /// The runtime directories that programs of the same user with another environment may use. leash reads and sweeps
+    /// them if they are safe, and never makes them.
+    #[serde(default)]
+    pub other_runtime_dirs: Vec<PathBuf>,
     /// The receipts file.
     pub receipts: PathBuf,
     /// A program that calls [`enter`](crate::tree::keeper::enter) first. leash executes it again as the keeper. `/proc/self/exe` is this
@@ -26,6 +30,7 @@ impl Places {
     pub fn below(dir: impl AsRef<Path>) -> Places {
         Places {
             runtime_dir: dir.as_ref().join("run"),
+            other_runtime_dirs: Vec::new(),
             receipts: dir.as_ref().join("receipts.jsonl"),
             program: PathBuf::from("/proc/self/exe"),
             bus_address: None,

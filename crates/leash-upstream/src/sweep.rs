@@ -13,7 +13,8 @@ use leash_model::receipt::{DeleteHow, EndedBy, Fate, Reason, Receipt};
 use leash_model::{clock::Moment, limits};
 use leash_protocol::headers;
 use leash_tree::ledger::book::{AbandonedBook, Book, Entry};
-use leash_tree::{ledger::receipts, places::Places};
+use leash_tree::ledger::{self, receipts};
+use leash_tree::places::Places;
 
 /// The facts about a server that are not in a book: the address with its query, and the headers.
 pub struct ServerAccess {
@@ -42,10 +43,13 @@ pub async fn books(
     access: &dyn Fn(&Entry) -> Option<ServerAccess>,
     tell: &dyn Fn(Notice),
 ) {
-    let books = match Book::abandoned(&places.runtime_dir) {
-        Ok(books) => books,
-        Err(error) => return tell(Notice::Warning(format!("cannot read the ledger: {error}"))),
-    };
+    let mut books = Vec::new();
+    for dir in ledger::runtime_dirs(places) {
+        match Book::abandoned(dir) {
+            Ok(found) => books.extend(found),
+            Err(error) => tell(Notice::Warning(format!("cannot read the ledger: {error}"))),
+        }
+    }
     let sweep =
         Sweep { client, receipts: &places.receipts, access, tell, sweeper: SweptBy::NextStart, reason: Reason::Swept };
     sweep.end(books).await;

@@ -1,7 +1,7 @@
-//! Finds the runtime directory: one of our own that all commands of a user agree on.
+//! Finds the runtime directory: one of our own that all commands of a user agree on, whatever their environment.
 //!
-//! Any user can create `/tmp/leash-UID` first. That must not keep leash from starting, so there are fallbacks. The
-//! last one is a private directory with a random name; a file in the state directory tells later commands its name.
+//! Any user can create `/tmp/leash-UID` first. That must not keep leash from starting, so there is a fallback: a private
+//! directory with a random name. A file in the state directory tells later commands its name.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
@@ -17,22 +17,33 @@ const POINTER: &str = "runtime-directory";
 /// The number of attempts to read a file that another start of leash is replacing.
 const TRIES: usize = 3;
 
-/// The candidates for a runtime directory when no variable names one, the best first.
-fn candidates(me: u32) -> Vec<PathBuf> {
-    let of_root = (me == 0).then(|| PathBuf::from("/run/leash"));
-    let others = [PathBuf::from(format!("/tmp/leash-{me}")), PathBuf::from(format!("/run/user/{me}/leash"))];
-    of_root.into_iter().chain(others).collect()
+/// The directory that logind makes for a user with a session, the usual value of XDG_RUNTIME_DIR.
+pub(crate) fn of_session(me: u32) -> PathBuf {
+    PathBuf::from(format!("/run/user/{me}"))
 }
 
-/// The runtime directory of user `me` when no variable names one. `state` is the directory with the pointer to the
+/// The runtime directories that need no variable, the best first. For root it is `/run/leash`: services of root run
+/// without a session, and logind removes the directory of a session at its end.
+pub(crate) fn candidates(me: u32) -> Vec<PathBuf> {
+    let (session, temporary) = (of_session(me).join("leash"), PathBuf::from(format!("/tmp/leash-{me}")));
+    if me == 0 { vec![PathBuf::from("/run/leash"), temporary, session] } else { vec![session, temporary] }
+}
+
+/// The first candidate that can be used: every command of the user finds it.
+pub(crate) fn common(me: u32) -> Option<PathBuf> {
+    candidates(me).into_iter().find(|dir| is_usable(dir, me))
+}
+
+/// The runtime directory of user `me` when no variable names another. `state` is the directory with the pointer to the
 /// private one. If all fails, it returns the first candidate, and its use will report the error.
 pub(crate) fn find(me: u32, state: Option<&Path>) -> PathBuf {
-    let candidates = candidates(me);
+    let is_temporary = |dir: &PathBuf| dir.starts_with("/tmp");
+    let common = common(me);
+    let best = common.clone().filter(|dir| !is_temporary(dir));
     // An existing private directory stays in use, because runs may be recorded in it.
-    let named = state.and_then(|state| named(state, me));
-    let found = named.or_else(|| candidates.iter().find(|dir| is_usable(dir, me)).cloned());
+    let found = best.or_else(|| private(state?, me)).or(common);
     let found = found.or_else(|| make_private(state?, me).ok());
-    found.unwrap_or_else(|| candidates.into_iter().next().unwrap_or_default())
+    found.unwrap_or_else(|| candidates(me).into_iter().next().unwrap_or_default())
 }
 
 /// True if a directory is ours, or can be created where no other user can replace it.
@@ -49,7 +60,7 @@ fn is_usable(dir: &Path, me: u32) -> bool {
 }
 
 /// The private directory that the state directory names, if it exists and no other user can read it.
-fn named(state: &Path, me: u32) -> Option<PathBuf> {
+pub(crate) fn private(state: &Path, me: u32) -> Option<PathBuf> {
     let file = private_file::read(&state.join(POINTER)).ok()?;
     if file.metadata().ok()?.uid() != me {
         return None;
@@ -94,7 +105,7 @@ fn settle(draft: &Path, state: &Path, dir: &Path, me: u32) -> io::Result<PathBuf
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
         }
-        if let Some(other) = named(state, me) {
+        if let Some(other) = private(state, me) {
             return Ok(other);
         }
         // It names a directory that no longer exists.
@@ -110,7 +121,7 @@ mod tests {
     #[test]
     fn candidates_are_tried_in_order() {
         let names = |me| candidates(me).iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>();
-        assert_eq!(names(0)[0], "/run/leash");
-        assert_eq!(names(1000), ["/tmp/leash-1000", "/run/user/1000/leash"]);
+        assert_eq!(names(0), ["/run/leash", "/tmp/leash-0", "/run/user/0/leash"]);
+        assert_eq!(names(1000), ["/run/user/1000/leash", "/tmp/leash-1000"]);
     }
 }

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::process::Stdio;
 
 use rustix::process::Pid;
-use serde_json::Value;
+use serde_json::{Value, json};
 use testkit::host::Manner;
 use testkit::scene::Scene;
 use testkit::user::Who;
@@ -150,6 +150,93 @@ fn doctor_reports_usable_containments() {
     }
 }
 
+/// `leash doctor` leaves no file and no receipt behind, and its rows fit into 80 columns, however long the paths are.
+#[test]
+fn doctor_is_brief_and_leaves_nothing_behind() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let deep = scene.dir().join("state").join("long-name".repeat(9));
+    scene.set_env("XDG_STATE_HOME", &deep);
+    let answer = scene.answer(["doctor"]);
+    assert_eq!(answer.code, 0, "{answer:?}");
+    assert_eq!(answer.stdout.lines().find(|line| line.chars().count() > 80), None, "{}", answer.stdout);
+    assert_eq!(answer.stdout.lines().count(), 19, "one line a row: {}", answer.stdout);
+    let detailed = scene.answer(["doctor", "-v"]).stdout;
+    assert!(
+        detailed.contains(&format!("receipts           fine  {}/leash/receipts.jsonl\n", deep.display())),
+        "{detailed}"
+    );
+    assert!(detailed.contains("It does not cover: "), "{detailed}");
+    assert_eq!(receipts(&scene), Vec::<Value>::new());
+    assert!(!deep.exists(), "it made a directory");
+    let left: Vec<_> = std::fs::read_dir(scene.runtime_dir()).expect("the ledger").flatten().collect();
+    assert_eq!(left.iter().map(|entry| entry.file_name()).collect::<Vec<_>>(), ["sessions"]);
+}
+
+/// A directory counts as fine only if a file can be written there.
+#[test]
+fn doctor_writes_where_it_says_fine() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let row = |answer: &testkit::leash::Answer, what: &str| {
+        let rows = answer.json()["ground"].as_array().cloned().unwrap_or_default();
+        rows.into_iter().find(|row| row["what"] == what).expect("there is such a row")
+    };
+    let mut scene = or_skip!(Scene::set(Who::User));
+    assert_eq!(row(&scene.answer(["doctor", "--json"]), "runtime directory")["fine"], true);
+    let set_mode = |mode| std::fs::set_permissions(scene.runtime_dir(), std::fs::Permissions::from_mode(mode));
+    set_mode(0o500).expect("cannot set a mode");
+    let answer = scene.answer(["doctor", "--json"]);
+    assert_eq!((answer.code, &row(&answer, "runtime directory")["fine"]), (1, &false.into()), "{answer:?}");
+    set_mode(0o700).expect("cannot set a mode");
+    for state in ["/proc/state", "/etc"] {
+        scene.set_env("XDG_STATE_HOME", state);
+        let answer = scene.answer(["doctor", "--json"]);
+        assert_eq!((answer.code, &row(&answer, "receipts")["fine"]), (1, &false.into()), "{state}: {answer:?}");
+    }
+}
+
+/// The command line beats a variable, and a variable beats leash.json.
+#[test]
+fn run_has_defaults_from_variables_and_a_file() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let file = scene.dir().join("leash/leash.json");
+    std::fs::create_dir(file.parent().expect("a directory")).expect("cannot make a directory");
+    let text = r#"{"run": {"name": "of-file", "session": "of-file", "label": {"a": "file"}, "contain": "reaper"}}"#;
+    std::fs::write(&file, text).expect("cannot write");
+    scene.set_env("XDG_CONFIG_HOME", scene.dir().to_owned());
+    let run = |scene: &Scene, words: &[&str]| {
+        let answer = scene.answer(["run"].iter().chain(words));
+        assert_eq!(answer.code, 0, "{answer:?}");
+        let receipt = receipts(scene).pop().expect("a receipt");
+        let texts = [&receipt["name"], &receipt["session"], &receipt["labels"]["a"], &receipt["containment"]];
+        texts.map(|text| text.as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(run(&scene, &["true"]), ["of-file", "of-file", "file", "reaper"]);
+    scene.set_env("LEASH_NAME", "of-variable");
+    scene.set_env("LEASH_SESSION_ENV", "HOME_OF_SESSION");
+    scene.set_env("HOME_OF_SESSION", "of-variable");
+    assert_eq!(run(&scene, &["true"]), ["of-variable", "of-variable", "file", "reaper"]);
+    let typed = ["--name", "typed", "--session=typed", "--label", "a=typed", "--contain", "group", "true"];
+    assert_eq!(run(&scene, &typed), ["typed", "typed", "typed", "group"]);
+
+    let shown = scene.answer(["doctor", "-v"]).stdout;
+    for line in [
+        "--name         of-variable      LEASH_NAME".to_owned(),
+        "--session-env  HOME_OF_SESSION  LEASH_SESSION_ENV".to_owned(),
+        format!("--label        a=file           `label` in {}:1", file.display()),
+    ] {
+        assert!(shown.contains(&line), "{line}:\n{shown}");
+    }
+    scene.set_env("LEASH_GRACE", "soon");
+    let answer = scene.answer(["run", "--", "true"]);
+    assert!(answer.code == 2 && answer.stderr.starts_with("error: LEASH_GRACE: `soon` "), "{answer:?}");
+    // A mistake counts even if the option was typed: the next start would fail.
+    assert_eq!(scene.answer(["run", "--grace", "1s", "--", "true"]).code, 2);
+    let doctor = scene.answer(["doctor"]);
+    assert!(doctor.code == 1 && doctor.stdout.contains("run defaults       NO    LEASH_GRACE: "), "{doctor:?}");
+    // Other commands do not read them.
+    assert_eq!(scene.answer(["ps"]).code, 0);
+}
+
 #[test]
 fn doctor_fails_without_a_usable_containment() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -171,6 +258,47 @@ fn demo_shows_the_difference_and_ends_clean() {
             outer.wait_only(&[], LIMIT).expect("the demonstration ends clean");
         }
     }
+}
+
+/// A host's log may be gone; the history says why its server never ran.
+#[test]
+fn failed_start_has_a_receipt() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let options = ["--session", "job-1", "--name", "files", "--label", "team=red"];
+    let run = |options: &[&str], server: &[&str]| {
+        let words = server.iter().map(OsString::from).collect::<Vec<_>>();
+        let words = scene.run_words(options, &words);
+        scene.command(&words[0]).args(&words[1..]).status().expect("cannot start leash").code()
+    };
+    assert_eq!(run(&options, &["/no/such/program"]), Some(127));
+    assert_eq!(run(&["--name", "dir"], &["/etc"]), Some(126));
+    assert_eq!(run(&["--name", "owned", "--owner", "pid:4194305"], &["true"]), Some(125));
+    assert_eq!(run(&["--name", "caps", "--contain", "group", "--memory", "1G"], &["true"]), Some(125));
+    let receipts = receipts(&scene);
+    let whys: Vec<(&Value, &Value)> =
+        receipts.iter().map(|receipt| (&receipt["name"], &receipt["reason"]["why"])).collect();
+    let refused = &receipts[3]["refused"];
+    assert_eq!(
+        whys,
+        [
+            (&"files".into(), &json!({ "kind": "not_found", "command": "/no/such/program" })),
+            (&"dir".into(), &json!({ "kind": "is_directory", "path": "/etc" })),
+            (&"owned".into(), &json!({ "kind": "owner", "owner": { "kind": "no_such_process", "pid": 4_194_305 } })),
+            (&"caps".into(), &json!({ "kind": "contain", "refused": refused })),
+        ],
+    );
+    for receipt in &receipts {
+        assert_eq!(
+            (&receipt["reason"]["kind"], &receipt["holdings"]),
+            (&"start_failed".into(), &Value::Array(Vec::new()))
+        );
+    }
+    assert_eq!((&receipts[0]["session"], &receipts[0]["labels"]["team"]), (&"job-1".into(), &"red".into()));
+    assert_eq!(receipts[3]["refused"][0]["containment"], "group", "{receipts:#?}");
+    let text = scene.answer(["history", "job-1"]).stdout;
+    assert!(text.contains("a server did not start"), "{text}");
+    assert!(text.contains("job-1: command `/no/such/program` was not found\n"), "{text}");
+    assert_eq!(scene.ledger(), Vec::<std::path::PathBuf>::new(), "nothing is left in the ledger");
 }
 
 /// `echo REQUEST | leash run -- server`: leash does not end a slow server before it has read its input.

@@ -38,9 +38,12 @@ def runtime_dir() -> str:
         return os.path.abspath(told)
     me = os.geteuid()
     session = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(session) and _is_ours(session, me):
+    usual = f"/run/user/{me}"
+    if os.path.isabs(session) and _is_ours(session, me) and os.path.realpath(session) != usual:
         return os.path.join(session, "leash")
-    return "/run/leash" if me == 0 and os.path.isdir("/run") else f"/tmp/leash-{me}"
+    if me == 0:
+        return "/run/leash" if os.path.isdir("/run") else "/tmp/leash-0"
+    return f"{usual}/leash" if _is_ours(usual, me) else f"/tmp/leash-{me}"
 
 
 def _is_ours(path: str, me: int) -> bool:

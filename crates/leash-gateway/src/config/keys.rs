@@ -6,7 +6,9 @@ use super::{server::SERVER, terms::TERMS};
 pub(super) const TOP: [&str; 2] = ["mcpServers", "leash"];
 
 /// Keys at top level that are for other programs and ignored here.
-pub(super) const TOP_OF_OTHERS: [&str; 9] = [
+pub(super) const TOP_OF_OTHERS: [&str; 10] = [
+    // `leash run` reads its defaults there.
+    "run",
     // Editors.
     "$schema",
     // VS Code asks its user for these; a `${input:...}` that is used in a value is reported there.
@@ -130,7 +132,7 @@ fn settings_belong_into_leash(key: &str) -> Option<String> {
 }
 
 /// Suggests the nearest of the known words, if it is near enough.
-pub(super) fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
+pub fn did_you_mean(word: &str, known: &[&str]) -> Option<String> {
     let plain = |word: &str| word.chars().filter(|c| !"_- ".contains(*c)).collect::<String>().to_lowercase();
     let typed = plain(word);
     // Two typing errors are allowed, but only one in a short word, where any other word would be two away.

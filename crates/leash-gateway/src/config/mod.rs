@@ -25,6 +25,7 @@ mod tests;
 mod values;
 
 pub use commands::check_commands;
+pub use keys::did_you_mean;
 pub use mistake::{ConfigMistake, ConfigMistakes};
 pub(crate) use request::{
     LEASE, LeaseRequest, NEW_SESSION, RequestError, RequestMistake, RequestedOwner, SessionRequest, read_request,

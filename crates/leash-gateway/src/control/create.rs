@@ -143,7 +143,7 @@ async fn start(jobs: &Rc<Jobs>, job: &Rc<Job>) -> Result<(), Problem> {
     while let Some((server, started)) = results.recv().await {
         if let Err(failure) = started {
             let others = job.why();
-            job.end(Reason::StartFailed, false);
+            job.end(Reason::StartFailed { why: None }, false);
             job.over().await;
             return Err(match others {
                 Some(reason) => never_began(job, &reason),

@@ -12,7 +12,6 @@ use super::jobs::Jobs;
 use leash_model::alive::SessionMember;
 use leash_model::receipt::{Holding, How, TreeEnd};
 use leash_tree::blocking;
-use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
 use leash_tree::session::{EndReport, Ending, Target, Unfinished, alive};
@@ -53,9 +52,7 @@ impl Looks {
 
 /// The sessions in the ledger that have members which this process does not hold.
 fn find(places: &Places) -> io::Result<HashSet<String>> {
-    let store = Store::look(&places.runtime_dir).map_err(io::Error::other)?;
-    let members = alive::members(&places.runtime_dir, store.as_ref())?;
-    let joined = members.into_iter().filter(|member| !member.is_upstream() && !is_ours(member));
+    let joined = alive::members(places)?.into_iter().filter(|member| !member.is_upstream() && !is_ours(member));
     Ok(joined.map(|member| member.session).collect())
 }
 

@@ -132,12 +132,14 @@ pub struct Listed {
     pub open: Vec<Entry>,
     /// True if its process is alive. If not, the next start of a gateway ends the open sessions.
     pub attended: bool,
+    /// Its runtime directory.
+    pub runtime_dir: PathBuf,
 }
 
 impl Listed {
     /// The socket of its keeper.
-    pub fn handover_socket(&self, runtime_dir: &Path) -> PathBuf {
-        path(&runtime_dir.join(DIR), &self.cover.run, "sock")
+    pub fn handover_socket(&self) -> PathBuf {
+        path(&self.runtime_dir.join(DIR), &self.cover.run, "sock")
     }
 }
 
@@ -273,7 +275,7 @@ impl Book {
         Ok(found)
     }
 
-    /// All books.
+    /// All books in one runtime directory.
     pub fn list(runtime_dir: &Path) -> io::Result<Vec<Listed>> {
         let dir = runtime_dir.join(DIR);
         let mut found = Vec::new();
@@ -281,7 +283,18 @@ impl Book {
             let Some(JournalContent { cover: Some(cover), open }) = unless_short(pages_of(&dir, &run))? else {
                 continue;
             };
-            found.push(Listed { attended: store::is_locked(&path(&dir, &run, "lock")), cover, open });
+            let attended = store::is_locked(&path(&dir, &run, "lock"));
+            found.push(Listed { cover, open, attended, runtime_dir: runtime_dir.to_owned() });
+        }
+        found.sort_by_key(|book| book.cover.started_ms);
+        Ok(found)
+    }
+
+    /// All books in all runtime directories of this user.
+    pub fn list_all(places: &Places) -> io::Result<Vec<Listed>> {
+        let mut found = Vec::new();
+        for dir in super::runtime_dirs(places) {
+            found.append(&mut Book::list(dir)?);
         }
         found.sort_by_key(|book| book.cover.started_ms);
         Ok(found)

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::ledger::receipts::is_shortage;
+use crate::places::Places;
 use crate::platform::identity::{boot_id, pid_namespace};
 use crate::platform::{poll, private_file};
 use leash_model::clock::{self, Moment};
@@ -114,6 +115,17 @@ impl Store {
         }
         check_ours(dir)?;
         Ok(Some(Store { sessions: dir.join("sessions") }))
+    }
+
+    /// The runtime directory.
+    pub(crate) fn runtime_dir(&self) -> &Path {
+        self.sessions.parent().unwrap_or(&self.sessions)
+    }
+
+    /// The stores of all runtime directories of this user that exist, for commands that only read.
+    pub fn look_all(places: &Places) -> Result<Vec<Store>, StoreError> {
+        let stores = super::runtime_dirs(places).map(Store::look);
+        Ok(stores.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
     }
 
     /// Takes a run's lock and writes its first record, before anything that the record names exists.

@@ -2,20 +2,24 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
-use std::path::Path;
 
 use crate::contain::leaf::Leaf;
 use crate::ledger::book::{Book, BookCommand, Entry, Listed, Membership};
 use crate::ledger::store::{self, Store};
+use crate::places::Places;
 use crate::platform::identity;
 use crate::platform::proc::{Proc, Stat};
 use leash_model::alive::{MemberKind, SessionMember, TreeProcess};
 use leash_model::record::Record;
 
-/// All members, the oldest first: trees, connections, and upstream sessions that gateways have open.
-pub fn members(runtime_dir: &Path, store: Option<&Store>) -> io::Result<Vec<SessionMember>> {
-    let mut members = store.map(trees).transpose()?.unwrap_or_default();
-    members.extend(open(runtime_dir)?);
+/// All members in every runtime directory of this user, the oldest first: trees, connections, and upstream sessions that
+/// gateways have open.
+pub fn members(places: &Places) -> io::Result<Vec<SessionMember>> {
+    let mut members = Vec::new();
+    for store in Store::look_all(places).map_err(io::Error::other)? {
+        members.append(&mut trees(&store)?);
+    }
+    members.append(&mut open(places)?);
     members.sort_by_key(|member| member.started_ms);
     Ok(members)
 }
@@ -23,12 +27,13 @@ pub fn members(runtime_dir: &Path, store: Option<&Store>) -> io::Result<Vec<Sess
 /// Every tree in the ledger of this boot and PID namespace, as its record says.
 fn trees(store: &Store) -> io::Result<Vec<SessionMember>> {
     let records = store.list()?.into_iter().filter_map(|found| found.record);
-    Ok(records.filter(store::is_of_this_place).map(SessionMember::from).collect())
+    let member = |record| SessionMember::of_record(record, store.runtime_dir());
+    Ok(records.filter(store::is_of_this_place).map(member).collect())
 }
 
-/// Every connection, and every upstream session that a gateway has open.
-pub fn open(runtime_dir: &Path) -> io::Result<Vec<SessionMember>> {
-    Ok(Book::list(runtime_dir)?.into_iter().flat_map(of_book).collect())
+/// Every connection, and every upstream session that a gateway has open, in every runtime directory of this user.
+pub fn open(places: &Places) -> io::Result<Vec<SessionMember>> {
+    Ok(Book::list_all(places)?.into_iter().flat_map(of_book).collect())
 }
 
 /// Every tree, and whether a process of leash still looks after it.
@@ -49,7 +54,7 @@ pub fn find_processes(members: &mut [SessionMember], proc: &Proc) {
 
 /// The connection that keeps a book, or the open sessions of the gateway that does.
 fn of_book(book: Listed) -> Vec<SessionMember> {
-    let Listed { cover, open, attended } = book;
+    let Listed { cover, open, attended, runtime_dir } = book;
     let member = |member: Membership, run: String, started_ms: u64, kind: MemberKind| SessionMember {
         session: member.session,
         run,
@@ -59,6 +64,7 @@ fn of_book(book: Listed) -> Vec<SessionMember> {
         attendants: cover.process.into_iter().collect(),
         abandoned: !attended,
         started_ms,
+        runtime_dir: runtime_dir.clone(),
         receipts: cover.receipts.clone(),
         kind,
     };
@@ -110,7 +116,6 @@ fn is_ours(proc: &Proc, pid: i32, keeper: i32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::places::Places;
     use leash_model::owner::Owner;
     use testkit::Scratch;
 
@@ -131,7 +136,7 @@ mod tests {
         let labels = [("team".to_owned(), "red".to_owned())].into();
         let member = Membership { session, name, labels, owners };
         let connection = Book::of_connection(&places, "run-1", member).expect("a book");
-        let found = members(&places.runtime_dir, None).expect("the ledger is read");
+        let found = members(&places).expect("the ledger is read");
         let shown: Vec<_> = found.iter().map(|one| (&*one.session, &*one.run, &*one.name, one.abandoned)).collect();
         let expected = [
             ("plain", "plain", "web", false),
@@ -147,7 +152,7 @@ mod tests {
         // The connection opens a session, and both processes die.
         connection.open(&entry("red", 4)).expect("written");
         drop((gateway, connection));
-        let found = members(&places.runtime_dir, None).expect("the ledger is read");
+        let found = members(&places).expect("the ledger is read");
         assert!(found.iter().all(|member| member.abandoned && member.open().is_some()), "{found:?}");
     }
 }

@@ -121,8 +121,7 @@ impl<'a> Ending<'a> {
 
     /// Ends all current members, except those that another process ends. Returns true if there were any.
     pub fn round(&mut self, except: &dyn Fn(&SessionMember) -> bool) -> io::Result<bool> {
-        let store = Store::look(&self.places.runtime_dir).map_err(io::Error::other)?;
-        let members = self.current(store.as_ref(), except)?;
+        let members = self.current(except)?;
         if members.is_empty() {
             return Ok(false);
         }
@@ -131,12 +130,13 @@ impl<'a> Ending<'a> {
         let asked = Moment::now();
         let mut late: HashMap<String, String> = HashMap::new();
         for member in &members {
-            if let Err(why) = self.wait(store.as_ref(), member, asked) {
+            if let Err(why) = self.wait(member, asked) {
                 late.insert(member.run.clone(), why);
             }
         }
         // End the members without a living process of leash.
-        let swept = store.as_ref().map(|store| sweep::sweep(store, Some(self.proc))).unwrap_or_default();
+        let stores = Store::look_all(self.places).map_err(io::Error::other)?;
+        let swept = sweep::sweep(&stores, Some(self.proc));
         self.ended.warnings.extend(swept.warnings);
         let mut read = ReceiptFiles::default();
         for member in members {
@@ -178,25 +178,20 @@ impl<'a> Ending<'a> {
     }
 
     /// The members that leash has to tell now.
-    fn current(
-        &self,
-        store: Option<&Store>,
-        except: &dyn Fn(&SessionMember) -> bool,
-    ) -> io::Result<Vec<SessionMember>> {
+    fn current(&self, except: &dyn Fn(&SessionMember) -> bool) -> io::Result<Vec<SessionMember>> {
         let wanted = |member: &SessionMember| {
             !member.is_upstream()
                 && self.targets.iter().any(|target| target.means(member))
                 && !self.dealt_with.contains(&member.run)
                 && !except(member)
         };
-        let mut members = alive::members(&self.places.runtime_dir, store)?;
+        let mut members = alive::members(self.places)?;
         members.retain(wanted);
         Ok(members)
     }
 
     fn note_newcomers(&mut self, except: &dyn Fn(&SessionMember) -> bool) -> io::Result<()> {
-        let store = Store::look(&self.places.runtime_dir).map_err(io::Error::other)?;
-        for member in self.current(store.as_ref(), except)? {
+        for member in self.current(except)? {
             self.give_up(&member, "new members join as fast as leash ends them");
         }
         Ok(())
@@ -207,7 +202,7 @@ impl<'a> Ending<'a> {
         let is_wanted = |member: &SessionMember| {
             self.targets.iter().any(|target| matches!(target, Target::Session(id) if *id == member.session))
         };
-        let mut open = alive::open(&self.places.runtime_dir)?;
+        let mut open = alive::open(self.places)?;
         open.retain(is_wanted);
         if open.iter().any(|member| member.abandoned) {
             let (receipts, warnings) = (self.sweep_upstreams)(self.places);
@@ -250,17 +245,18 @@ impl<'a> Ending<'a> {
     }
 
     /// Waits until no process of leash looks after the member any more. Its receipt is written before that.
-    fn wait(&self, store: Option<&Store>, member: &SessionMember, asked: Moment) -> Result<(), String> {
+    fn wait(&self, member: &SessionMember, asked: Moment) -> Result<(), String> {
+        let store = Store::look(&member.runtime_dir).ok().flatten();
         let mut give_up = asked + patience(member);
         let mut may_kill = self.force;
         // The lock decides, however new the member is. The processes only say when to check again.
-        while self.is_attended(store, member) {
+        while self.is_attended(store.as_ref(), member) {
             let now = Moment::now();
             let attendants = attendants(member, self.proc);
             // A server may stop them again and again, but it can't prevent that they are killed.
             let is_stopped = now >= asked + limits::KEEPER_ANSWER && all_stopped(&attendants, self.proc);
             if may_kill && (is_stopped || now >= give_up) {
-                self.kill_attendants(store, member, &attendants);
+                self.kill_attendants(store.as_ref(), member, &attendants);
                 may_kill = is_stopped;
                 give_up = give_up.max(now + limits::KEEPER_SLACK);
                 continue;
@@ -317,7 +313,7 @@ impl<'a> Ending<'a> {
     fn is_attended(&self, store: Option<&Store>, member: &SessionMember) -> bool {
         match &member.kind {
             MemberKind::Tree { record, .. } => store.is_some_and(|store| sweep::is_attended(store, record, self.proc)),
-            MemberKind::Connection { .. } => Book::is_attended(&self.places.runtime_dir, &member.run),
+            MemberKind::Connection { .. } => Book::is_attended(&member.runtime_dir, &member.run),
             // Its gateway ends it.
             MemberKind::Upstream { .. } => false,
         }

@@ -18,6 +18,7 @@ use crate::platform::proc::Proc;
 use crate::platform::{channel, linux, resolve};
 use leash_model::clock;
 use leash_model::identity::Identity;
+use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
 use leash_model::record::{Phase, RECORD_VERSION, Record};
 use leash_model::start_failure::StartFailure;
 
@@ -67,6 +68,27 @@ pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[OwnerWatch], p
         started_ms: clock::unix_ms(),
         receipts: receipts.to_owned(),
         over: None,
+    }
+}
+
+/// The receipt of a start that failed: the session held nothing.
+pub(super) fn failed_receipt(spec: &Spec, failure: &StartFailure) -> Receipt {
+    let now = clock::unix_ms();
+    Receipt {
+        version: VERSION,
+        session: spec.session.clone(),
+        run: spec.run.clone(),
+        name: spec.name(),
+        labels: spec.labels.clone(),
+        reason: Reason::StartFailed { why: Some(Box::new(failure.clone())) },
+        containment: None,
+        refused: if let StartFailure::Contain { refused } = failure { refused.clone() } else { Vec::new() },
+        holdings: Vec::new(),
+        dropped_holdings: 0,
+        ended_by: EndedBy::Supervisor,
+        started_ms: now,
+        ended_ms: now,
+        took_ms: 0,
     }
 }
 

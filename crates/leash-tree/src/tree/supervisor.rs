@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
@@ -80,8 +81,18 @@ pub(crate) fn supervise_for(
     owners: Vec<OwnerWatch>,
     tell: &mut dyn FnMut(Event),
 ) -> Result<Receipt, StartFailure> {
-    let supervisor = Supervisor::start(spec, places, first, owners, tell)?;
-    supervisor.run(tell)
+    let (over, write): (_, fn(&Path, &Receipt) -> io::Result<()>) =
+        match Supervisor::start(spec, places, first, owners, tell) {
+            // A keeper that ended before the server ran may have left a receipt.
+            Ok(supervisor) => (supervisor.run(tell), receipts::append_once),
+            Err(failure) => (Err(failure), receipts::append),
+        };
+    if let Err(failure) = &over
+        && let Err(error) = write(&places.receipts, &launch::failed_receipt(spec, failure))
+    {
+        tell(Event::Warning(format!("cannot write {}: {error}", places.receipts.display())));
+    }
+    over
 }
 
 struct Supervisor {
@@ -184,7 +195,8 @@ impl Supervisor {
         watches.extend(owners);
         let command = launch::command_line(spec)?;
         let store = Store::open(&places.runtime_dir)?;
-        let swept = sweep::sweep(&store, proc.as_ref());
+        let stores = Store::look_all(places).unwrap_or_else(|_| vec![store.clone()]);
+        let swept = sweep::sweep(&stores, proc.as_ref());
         swept.receipts.into_iter().for_each(|receipt| tell(Event::Swept(receipt)));
         swept.warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
 

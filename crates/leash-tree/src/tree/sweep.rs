@@ -51,17 +51,17 @@ struct AbandonedRun {
 /// Ends the processes that dead runs left, writes their receipts and removes their records. Cheap if there is nothing
 /// to do. Without our own /proc leash can prove nothing, and leaves the runs to a leash that can. Each receipt goes to
 /// the file that the run itself would have used: only that file shows whether the run already wrote one.
-pub fn sweep(store: &Store, proc: Option<&Proc>) -> Swept {
+pub fn sweep(stores: &[Store], proc: Option<&Proc>) -> Swept {
     let mut swept = Swept::default();
     let Some(proc) = proc else { return swept };
     let began = Moment::now();
-    let mut abandoned = match seize_all(store, proc, &mut swept.warnings) {
-        Ok(abandoned) => abandoned,
-        Err(error) => {
-            swept.warnings.push(format!("cannot read the ledger: {error}"));
-            return swept;
+    let mut abandoned = Vec::new();
+    for store in stores {
+        match seize_all(store, proc, &mut swept.warnings) {
+            Ok(found) => abandoned.extend(found),
+            Err(error) => swept.warnings.push(format!("cannot read the ledger: {error}")),
         }
-    };
+    }
     if abandoned.is_empty() {
         return swept;
     }

@@ -76,8 +76,8 @@ pub(crate) struct Check {
     /// Where a stand-in says what it sees (used by leash itself)
     #[arg(long, hide = true, value_name = "FILE")]
     pub(crate) journal: Option<PathBuf>,
-    /// The server or the host, and its arguments
-    #[arg(last = true, value_name = "COMMAND")]
+    /// The server or the host, and its arguments; options of leash come before it
+    #[arg(trailing_var_arg = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 

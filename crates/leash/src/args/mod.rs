@@ -61,6 +61,9 @@ pub(crate) enum Command {
 /// ends every process that the server started: end of input, wait, SIGTERM to all, wait, SIGKILL to all, and a proof
 /// that nothing is left.
 ///
+/// Variables and leash.json give defaults for the options: --max-age is LEASH_MAX_AGE, or "maxAge" of the "run" object in
+/// $XDG_CONFIG_HOME/leash/leash.json. `leash doctor -v` shows those in force.
+///
 /// The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute, 127 not found.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -118,8 +121,8 @@ pub(crate) struct Run {
     /// Say on stderr what happens
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// The server and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// The server and its arguments; options of leash come before it
+    #[arg(trailing_var_arg = true, required = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
 
@@ -194,10 +197,14 @@ pub(crate) struct History {
 
 /// Show which containments work on this machine, and why the others do not
 ///
-/// leash tries each containment with a real process tree. The exit code is 0 when leash can keep its promise here
-/// (reaper or better, and a usable runtime directory), else 1.
+/// leash tries each containment with a real process tree, and writes a file where it will write. It leaves nothing
+/// behind, also in the history. The exit code is 0 when leash can keep its promise here (reaper or better, and
+/// everything else is fine), else 1.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {
+    /// Show everything: all of each text, the defaults of `leash run` and where they come from
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -246,4 +253,48 @@ pub(crate) struct Man {
     /// Write leash.1 and a page for each command here
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    fn run(words: &[&str]) -> Run {
+        let cli = Cli::try_parse_from(["leash", "run"].iter().chain(words)).expect("a command line");
+        let Command::Run(run) = cli.command else { panic!("it is `run`") };
+        *run
+    }
+
+    /// As with env, nice and timeout: the first word that is no option of leash begins the server's command line.
+    #[test]
+    fn a_server_needs_no_dashes_in_front() {
+        for (words, command) in [
+            (&["--", "npx", "-y", "x"][..], &["npx", "-y", "x"][..]),
+            (&["npx", "-y", "x"], &["npx", "-y", "x"]),
+            (&["--grace", "1s", "-v", "npx", "-v", "--grace", "5s"], &["npx", "-v", "--grace", "5s"]),
+            (&["--grace=1s", "-v", "--", "-v"], &["-v"]),
+            (&["npx", "--", "x"], &["npx", "--", "x"]),
+            (&["--", "npx", "--", "x"], &["npx", "--", "x"]),
+            (&["--", "--", "x"], &["--", "x"]),
+            (&["npx", "--help"], &["npx", "--help"]),
+        ] {
+            assert_eq!(run(words).command, command, "{words:?}");
+        }
+        assert_eq!(run(&["--grace", "1s", "npx", "--grace", "5s"]).grace, Duration::from_secs(1));
+        for mistake in [&["--gracee", "1s", "npx"][..], &["-x", "npx"], &["--grace", "npx"], &[], &["--"]] {
+            let words = ["leash", "run"].iter().chain(mistake);
+            assert!(Cli::try_parse_from(words).is_err(), "{mistake:?}");
+        }
+    }
+
+    /// `leash_orphans` finds the server's command after the options of `leash run`, and knows no other without a value.
+    #[test]
+    fn every_option_of_run_but_verbose_has_a_value() {
+        let command = Cli::command();
+        let run = command.find_subcommand("run").expect("it is a command");
+        let flags = run.get_arguments().filter(|arg| !arg.is_positional() && !arg.get_action().takes_values());
+        assert_eq!(flags.map(|arg| arg.get_id().as_str()).collect::<Vec<_>>(), ["verbose"]);
+    }
 }

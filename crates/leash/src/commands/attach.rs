@@ -29,7 +29,7 @@ pub(crate) fn attach(args: Attach, first: FirstLook) -> u8 {
 
 /// The control socket: the given one, else the default.
 pub(super) fn socket(given: Option<&Path>) -> PathBuf {
-    given.map_or_else(|| control_client::socket_path(&places::runtime_dir()), Path::to_owned)
+    given.map_or_else(places::control_socket, Path::to_owned)
 }
 
 /// The reason why there is nothing to attach to.

@@ -1,6 +1,7 @@
 //! `leash check`: the leak test kit.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,19 +28,23 @@ pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
     let bearer = match args.token_env.as_deref().map(token) {
         Some(Err(problem)) => {
-            printer.usage(problem);
+            printer.error_text(problem, Some("export it, or name another variable"));
             return exit_code::USAGE;
         }
         Some(Ok(token)) => Some(token),
         None => None,
+    };
+    let junit = match args.junit.as_deref().map(Junit::open).transpose() {
+        Ok(junit) => junit,
+        Err(error) => return unwritable(printer, &error),
     };
     // Before anything is started: from here on, a signal stops the check and leaves nothing behind.
     let checked = StopSignals::by_signal(first)
         .map_err(CheckError::Io)
         .and_then(|stop| run(args, bearer, &stop, &mut |what| printer.progress("Checking", what)));
     match checked {
-        Ok(report) => tell(printer, args, &report),
-        Err(error) => refuse(printer, &error),
+        Ok(report) => tell(printer, args, &report, junit),
+        Err(error) => refuse(printer, args, &error),
     }
 }
 
@@ -81,31 +86,72 @@ fn run(
 }
 
 /// Prints the report, and writes it to the requested file.
-fn tell(printer: Printer, args: &Check, report: &CheckReport) -> u8 {
+fn tell(printer: Printer, args: &Check, report: &CheckReport, junit: Option<Junit>) -> u8 {
     if args.json {
         // The report consists of strings and numbers, so this can't fail.
         printer.exact(serde_json::to_string_pretty(report).unwrap_or_default() + "\n");
     } else {
         printer.data(output::text(report));
     }
-    if let Some(path) = &args.junit
-        && let Err(error) = fs::write(path, report.junit())
-    {
-        let error = std::io::Error::new(error.kind(), format!("cannot write `{}`: {error}", path.display()));
-        printer.error(&error, Some("name a file that can be written with --junit"));
-        return exit_code::LEASH_FAILED;
+    if let Some(Err(error)) = junit.map(|junit| junit.write(&report.junit())) {
+        return unwritable(printer, &error);
     }
     if report.passed { exit_code::OK } else { exit_code::NOT_ALL }
 }
 
+fn unwritable(printer: Printer, error: &io::Error) -> u8 {
+    printer.error(error, Some("name a file that can be written with --junit"));
+    exit_code::LEASH_FAILED
+}
+
+/// The file for the report as JUnit XML. It is opened before the check: a check takes minutes.
+struct Junit {
+    path: PathBuf,
+    file: fs::File,
+    /// True if it holds nothing that should stay without a report.
+    is_new: bool,
+}
+
+impl Junit {
+    fn open(path: &Path) -> io::Result<Junit> {
+        let is_new = !path.exists();
+        let file = fs::File::options().create(true).write(true).truncate(false).open(path);
+        let file = file.map_err(|error| Junit::refused(path, &error))?;
+        Ok(Junit { path: path.to_owned(), file, is_new })
+    }
+
+    fn write(mut self, report: &str) -> io::Result<()> {
+        self.is_new = false;
+        let written = self.file.set_len(0).and_then(|()| self.file.write_all(report.as_bytes()));
+        written.map_err(|error| Junit::refused(&self.path, &error))
+    }
+
+    fn refused(path: &Path, error: &io::Error) -> io::Error {
+        io::Error::new(error.kind(), format!("cannot write `{}`: {error}", path.display()))
+    }
+}
+
+impl Drop for Junit {
+    fn drop(&mut self) {
+        if self.is_new {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
 /// Reports that nothing could be tested.
-fn refuse(printer: Printer, error: &CheckError) -> u8 {
+fn refuse(printer: Printer, args: &Check, error: &CheckError) -> u8 {
+    let is_url =
+        |word: &OsString| word.to_str().is_some_and(|word| word.starts_with("http://") || word.starts_with("https://"));
     let (hint, code) = match error {
         CheckError::Stopped { signal } => {
             printer.note(format!("{error}: everything that it started has ended"));
             return u8::try_from(128 + signal).unwrap_or(exit_code::LEASH_FAILED);
         }
         CheckError::Url { .. } => ("leash check --url http://127.0.0.1:3000/mcp", exit_code::USAGE),
+        CheckError::Start { .. } if args.command.first().is_some_and(is_url) => {
+            ("an HTTP server is named with --url", exit_code::USAGE)
+        }
         CheckError::Start { source, .. } => {
             printer.error_with(error, &source.facts(), Some(&source.hint(CommandOrigin::Check)));
             return exit_code::of_failed_start(source);
@@ -120,7 +166,7 @@ fn refuse(printer: Printer, error: &CheckError) -> u8 {
 fn token(variable: &str) -> Result<String, String> {
     match env::var(variable) {
         Ok(token) if !token.is_empty() => Ok(token),
-        _ => Err(format!("error: the variable `{variable}` of --token-env is not set")),
+        _ => Err(format!("the variable `{variable}` of --token-env is not set")),
     }
 }
 

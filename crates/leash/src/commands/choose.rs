@@ -101,6 +101,7 @@ mod tests {
             attendants: Vec::new(),
             abandoned: false,
             started_ms: 0,
+            runtime_dir: PathBuf::new(),
             receipts: PathBuf::new(),
             kind: MemberKind::Connection { open: None },
         }

@@ -61,7 +61,7 @@ fn settings(args: Connect, printer: Printer) -> Result<ConnectSettings, UsagePro
         labels: args.labels.into_iter().map(|label| (label.key, label.value)).collect(),
         grace: args.grace,
         max_age: args.max_age,
-        places: places::places(),
+        places: places::announced(),
         tell: Box::new(move |notice| serve::tell(printer, &notice)),
     })
 }

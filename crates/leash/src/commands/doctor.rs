@@ -1,19 +1,34 @@
-//! `leash doctor`: tries every containment with a real tree, and checks the other requirements of leash.
+//! `leash doctor`: tries every containment with a real tree, and every other requirement of leash.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 
 use leash_model::containment::{Containment, ContainmentWish};
+use leash_model::error::with_causes;
+use leash_model::id;
 use leash_model::start_failure::StartFailure;
+use leash_tree::ledger;
 use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
+use leash_tree::platform::private_file;
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::{Spec, Tree};
 use serde::Serialize;
 use serde_json::json;
 
+use super::defaults::{self, DefaultMistake, RunDefault};
 use crate::args::Doctor;
 use crate::output::printer::Printer;
-use crate::output::table::table;
+use crate::output::table::{fit, table};
 use crate::{exit_code, places};
-use leash_model::error::with_causes;
+
+/// The width of a row without `-v`.
+const WIDTH: usize = 80;
+
+/// The descriptors that a start of leash needs at most, with some to spare.
+const DESCRIPTORS: usize = 32;
 
 /// The result of one check.
 #[derive(Debug, Serialize)]
@@ -21,35 +36,62 @@ struct DoctorFinding {
     what: String,
     fine: bool,
     text: String,
+    /// The text without `-v`, if it is another one.
+    #[serde(skip)]
+    brief: Option<String>,
+}
+
+impl DoctorFinding {
+    fn new(what: &str, result: Result<String, String>) -> DoctorFinding {
+        let (fine, text) = (result.is_ok(), result.unwrap_or_else(|problem| problem));
+        DoctorFinding { what: what.to_owned(), fine, text, brief: None }
+    }
+
+    fn brief(self, brief: String) -> DoctorFinding {
+        DoctorFinding { brief: Some(brief).filter(|_| self.fine), ..self }
+    }
+}
+
+/// All results.
+struct Diagnosis {
+    trials: Vec<(Containment, Result<(), String>)>,
+    /// The containment that `leash run` would use.
+    chosen: Result<Containment, String>,
+    ground: Vec<DoctorFinding>,
+    defaults: Result<Vec<RunDefault>, DefaultMistake>,
+    places: Places,
 }
 
 pub(crate) fn doctor(args: &Doctor) -> u8 {
     let printer = Printer::new(false);
     let places = places::places();
-    let trials: Vec<(Containment, Result<(), String>)> =
-        Containment::ALL.into_iter().map(|containment| (containment, attempt(containment, &places))).collect();
-    let ground = ground(&places);
-    let chosen = chosen(&places);
-    let sound = chosen.as_ref().is_ok_and(|containment| *containment >= Containment::Reaper)
-        && ground.iter().all(|finding| finding.fine);
+    // The receipts of trials do not belong into the user's history.
+    let receipts = Receipts(places.runtime_dir.join(format!("doctor-{}.jsonl", id::random())));
+    let trial = Places { receipts: receipts.0.clone(), ..places.clone() };
+    let exactly = |containment| ContainmentWish { exactly: Some(containment), at_least: None };
+    let trials =
+        Containment::ALL.into_iter().map(|containment| (containment, start(exactly(containment), &trial).map(drop)));
+    let (trials, chosen) = (trials.collect(), start(ContainmentWish::default(), &trial));
+    let defaults = defaults::find();
+    let report = Diagnosis { trials, chosen, ground: ground(&places, &defaults), defaults, places };
     if args.json {
-        printer.exact(as_json(&trials, &ground, &chosen, sound));
+        printer.exact(report.as_json());
     } else {
-        printer.data(as_text(&trials, &ground, &chosen));
+        printer.data(report.as_text(args.verbose));
     }
-    if sound { exit_code::OK } else { exit_code::NOT_ALL }
+    if report.is_sound() { exit_code::OK } else { exit_code::NOT_ALL }
 }
 
-/// Starts and ends a real tree in a containment. The server is leash itself, which prints its version.
-fn attempt(containment: Containment, places: &Places) -> Result<(), String> {
-    start(ContainmentWish { exactly: Some(containment), at_least: None }, places).map(drop)
+/// A file of receipts that is removed at the end.
+struct Receipts(PathBuf);
+
+impl Drop for Receipts {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
-/// The containment that `leash run` would use.
-fn chosen(places: &Places) -> Result<Containment, String> {
-    start(ContainmentWish::default(), places)
-}
-
+/// Starts and ends a real tree. The server is leash itself, which prints its version.
 fn start(wish: ContainmentWish, places: &Places) -> Result<Containment, String> {
     let spec =
         Spec::new(["/proc/self/exe", "--version"]).named("doctor").contain(wish).grace(std::time::Duration::ZERO);
@@ -70,80 +112,152 @@ fn reason(failure: &StartFailure, wish: ContainmentWish) -> String {
 }
 
 /// The other requirements.
-fn ground(places: &Places) -> Vec<DoctorFinding> {
+fn ground(places: &Places, defaults: &Result<Vec<RunDefault>, DefaultMistake>) -> Vec<DoctorFinding> {
     let system = rustix::system::uname();
-    let finding = |what: &str, result: Result<String, String>| DoctorFinding {
-        what: what.to_owned(),
-        fine: result.is_ok(),
-        text: result.unwrap_or_else(|problem| problem),
-    };
+    let system = format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy());
+    let kernel = rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())
+        .map(|_| system.clone())
+        .map_err(|errno| format!("{system} has no pidfds ({errno}); leash needs Linux 5.3 or later"));
     let limit = |resource| {
         let limit = rustix::process::getrlimit(resource).current;
-        Ok(limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string()))
+        limit.map_or_else(|| "unlimited".to_owned(), |limit| limit.to_string())
     };
-    let store = Store::open(&places.runtime_dir)
-        .map(|_| places.runtime_dir.display().to_string())
-        .map_err(|error| with_causes(&error));
+    let files = limit(rustix::process::Resource::Nofile);
+    let opened: io::Result<Vec<File>> = (0..DESCRIPTORS).map(|_| File::open("/dev/null")).collect();
+    let files = opened.map(|_| files.clone()).map_err(|error| format!("the limit is {files}: {error}"));
+    let runtime = Store::open(&places.runtime_dir)
+        .map_err(|error| with_causes(&error))
+        .and_then(|_| try_to_write(&places.runtime_dir).map_err(|error| error.to_string()))
+        .map(|()| places.runtime_dir.display().to_string());
+    let receipts = try_receipts(&places.receipts)
+        .map(|()| places.receipts.display().to_string())
+        .map_err(|error| format!("cannot write {}: {error}", places.receipts.display()));
+    let defaults = match defaults {
+        Ok(defaults) if defaults.is_empty() => DoctorFinding::new("run defaults", Ok("none".to_owned())),
+        Ok(defaults) => DoctorFinding::new("run defaults", Ok(format!("{}, listed below", defaults.len())))
+            .brief(format!("{}; `leash doctor -v` lists them", defaults.len())),
+        Err(mistake) => DoctorFinding::new("run defaults", Err(mistake.text.clone())),
+    };
     vec![
-        finding("kernel", Ok(format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()))),
-        finding("/proc", Proc::own().map(|_| "our own".to_owned())),
-        finding("runtime directory", store),
-        finding("receipts", Ok(places.receipts.display().to_string())),
-        finding("PATH", Ok(std::env::var("PATH").unwrap_or_default())),
-        finding("open files", limit(rustix::process::Resource::Nofile)),
-        finding("processes", limit(rustix::process::Resource::Nproc)),
+        DoctorFinding::new("kernel", kernel),
+        DoctorFinding::new("/proc", Proc::own().map(|_| "our own".to_owned())),
+        DoctorFinding::new("runtime directory", runtime),
+        DoctorFinding::new("receipts", receipts),
+        search_path(),
+        DoctorFinding::new("open files", files),
+        // The trials have started processes.
+        DoctorFinding::new("processes", Ok(limit(rustix::process::Resource::Nproc))),
+        defaults,
     ]
 }
 
-fn as_text(
-    trials: &[(Containment, Result<(), String>)],
-    ground: &[DoctorFinding],
-    chosen: &Result<Containment, String>,
-) -> String {
-    let rows: Vec<Vec<String>> = trials
-        .iter()
-        .map(|(containment, result)| {
-            let text = result.as_ref().map_or_else(Clone::clone, |()| containment.promise().to_owned());
-            vec![containment.to_string(), if result.is_ok() { "works" } else { "no" }.to_owned(), text]
-        })
-        .collect();
-    let mut text = table(&["CONTAINMENT", "HERE", "PROMISE, OR WHY NOT"], &rows);
-    text.push('\n');
-    let rows: Vec<Vec<String>> = ground
-        .iter()
-        .map(|finding| {
-            vec![finding.what.clone(), if finding.fine { "fine" } else { "NO" }.to_owned(), finding.text.clone()]
-        })
-        .collect();
-    text.push_str(&table(&["GROUND", "", ""], &rows));
-    text.push('\n');
-    text.push_str(&match chosen {
-        Ok(containment) => {
-            format!("leash run uses {containment} here.\nIt does not cover: {}.\n", containment.does_not_cover())
-        }
-        Err(why) => format!("leash run does not work here: {why}.\n"),
-    });
-    text
+/// Writes a file in a directory, and removes it.
+fn try_to_write(dir: &Path) -> io::Result<()> {
+    let path = dir.join(format!("doctor-{}", id::random()));
+    let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+    let written = file.write_all(b"x");
+    fs::remove_file(&path)?;
+    written
 }
 
-fn as_json(
-    trials: &[(Containment, Result<(), String>)],
-    ground: &[DoctorFinding],
-    chosen: &Result<Containment, String>,
-    sound: bool,
-) -> String {
-    let containments: Vec<_> = trials
-        .iter()
-        .map(|(containment, result)| {
+/// Tries to write where receipts go. If their directory does not exist, the first receipt makes it.
+fn try_receipts(path: &Path) -> io::Result<()> {
+    if path.exists() {
+        private_file::open(File::options().append(true), path)?;
+    }
+    let existing = path.ancestors().skip(1).find(|dir| dir.exists());
+    try_to_write(existing.unwrap_or(Path::new("/")))
+}
+
+/// The directories in which commands are searched.
+fn search_path() -> DoctorFinding {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let dirs: Vec<PathBuf> = std::env::split_paths(&path).filter(|dir| !dir.as_os_str().is_empty()).collect();
+    let there = dirs.iter().filter(|dir| dir.is_dir()).count();
+    let text = path.to_string_lossy().into_owned();
+    let brief = match dirs.len() - there {
+        0 => format!("{there} directories"),
+        missing => format!("{there} directories; {missing} more do not exist"),
+    };
+    let result = if there > 0 { Ok(text) } else { Err("it names no directory that exists".to_owned()) };
+    DoctorFinding::new("PATH", result).brief(brief)
+}
+
+impl Diagnosis {
+    /// True if leash can keep its promise here.
+    fn is_sound(&self) -> bool {
+        let chosen = self.chosen.as_ref().is_ok_and(|containment| *containment >= Containment::Reaper);
+        chosen && self.ground.iter().all(|finding| finding.fine)
+    }
+
+    /// One line of at most 80 columns for each row; with `verbose` everything.
+    fn as_text(&self, verbose: bool) -> String {
+        let shown = |text: &str, columns: usize| if verbose { text.to_owned() } else { fit(text, columns) };
+        let trial = |(containment, result): &(Containment, Result<(), String>)| {
+            let promise = if verbose { containment.promise() } else { containment.promise_in_brief() };
+            let text = result.as_ref().map_or_else(Clone::clone, |()| promise.to_owned());
+            let here = if result.is_ok() { "works" } else { "no" };
+            vec![containment.to_string(), here.to_owned(), shown(&text, WIDTH - 20)]
+        };
+        let header = ["CONTAINMENT", "HERE", "PROMISE, OR WHY NOT"];
+        let mut text = table(&header, &self.trials.iter().map(trial).collect::<Vec<_>>());
+        text.push('\n');
+        let row = |finding: &DoctorFinding| {
+            let text = finding.brief.as_ref().filter(|_| !verbose).unwrap_or(&finding.text);
+            let fine = if finding.fine { "fine" } else { "NO" };
+            vec![finding.what.clone(), fine.to_owned(), shown(text, WIDTH - 25)]
+        };
+        text.push_str(&table(&["GROUND", "", ""], &self.ground.iter().map(row).collect::<Vec<_>>()));
+        text.push('\n');
+        if verbose {
+            text.push_str(&self.details());
+        }
+        text.push_str(&match &self.chosen {
+            Ok(containment) if verbose => {
+                format!("leash run uses {containment} here.\nIt does not cover: {}.\n", containment.does_not_cover())
+            }
+            Ok(containment) => format!("leash run uses {containment} here.\n`leash doctor -v` says more.\n"),
+            Err(why) => shown(&format!("leash run does not work here: {why}."), WIDTH) + "\n",
+        });
+        text
+    }
+
+    /// The defaults of `leash run`, and the other places that are read.
+    fn details(&self) -> String {
+        let mut text = String::new();
+        let defaults = self.defaults.as_deref().unwrap_or_default();
+        if !defaults.is_empty() {
+            let row = |default: &RunDefault| {
+                vec![format!("--{}", default.option), default.values.join(" "), default.source.to_string()]
+            };
+            text.push_str(&table(&["RUN DEFAULT", "VALUE", "FROM"], &defaults.iter().map(row).collect::<Vec<_>>()));
+            text.push('\n');
+        }
+        let others: Vec<Vec<String>> =
+            ledger::runtime_dirs(&self.places).skip(1).map(|dir| vec![dir.display().to_string()]).collect();
+        if !others.is_empty() {
+            text.push_str(&table(&["RUNTIME DIRECTORIES THAT ARE ALSO READ"], &others));
+            text.push('\n');
+        }
+        text
+    }
+
+    fn as_json(&self) -> String {
+        let trial = |(containment, result): &(Containment, Result<(), String>)| {
             json!({
                 "containment": containment, "works": result.is_ok(), "why_not": result.as_ref().err(),
                 "promise": containment.promise(), "does_not_cover": containment.does_not_cover(),
             })
-        })
-        .collect();
-    let chosen = chosen.as_ref().ok();
-    format!(
-        "{:#}\n",
-        json!({ "version": 1, "sound": sound, "chosen": chosen, "containments": containments, "ground": ground })
-    )
+        };
+        let defaults = self.defaults.as_deref().unwrap_or_default().iter();
+        let default = |default: &RunDefault| json!({ "option": default.option, "values": default.values, "from": default.source.to_string() });
+        format!(
+            "{:#}\n",
+            json!({
+                "version": 1, "sound": self.is_sound(), "chosen": self.chosen.as_ref().ok(),
+                "containments": self.trials.iter().map(trial).collect::<Vec<_>>(), "ground": self.ground,
+                "run_defaults": defaults.map(default).collect::<Vec<_>>(),
+            })
+        )
+    }
 }

@@ -34,10 +34,10 @@ fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
         exit_code::LEASH_FAILED
     })?;
     let places = places::places();
-    let store = ledger::look(printer)?;
+    ledger::look(printer)?;
     let (daemon, held) = Daemon::ask(attach::socket(args.control.as_deref()), printer);
     let unread = |error| ledger::unread(printer, &error);
-    let members = alive::members(&places.runtime_dir, store.as_ref()).map_err(unread)?;
+    let members = alive::members(&places).map_err(unread)?;
     let alive = AliveSession::join(members, held);
     let choice = choose(&wish, &alive);
     for problem in &choice.problems {

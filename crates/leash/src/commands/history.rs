@@ -1,31 +1,29 @@
 //! `leash history`.
 
 use leash_model::clock;
-use leash_model::receipt::{Fate, How, Receipt};
-use leash_tree::ledger::receipts;
+use leash_model::receipt::{Fate, How, Reason, Receipt};
 use serde_json::{Value, json};
 
+use super::ledger;
 use crate::args::History;
+use crate::exit_code;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::table;
 use crate::output::{escape, message};
-use crate::{exit_code, places};
 
 pub(crate) fn history(args: &History) -> u8 {
     let printer = Printer::new(false);
-    let path = places::places().receipts;
-    let (mut receipts, broken) = match receipts::read(&path) {
-        Ok(read) => read,
-        Err(error) => {
-            printer.error_text(format!("cannot read {}: {error}", path.display()), Some("check XDG_STATE_HOME"));
-            return exit_code::LEASH_FAILED;
-        }
+    let mut receipts = match ledger::receipts(printer) {
+        Ok(receipts) => receipts,
+        Err(code) => return code,
     };
-    if broken > 0 {
-        printer.warning(format!("{broken} lines of {} are not receipts", path.display()));
-    }
     if let Some(word) = &args.session {
         receipts = of_session(receipts, word);
+        if receipts.is_empty() {
+            let hint = "`leash history` lists the sessions that ended, `leash ps` those that are alive";
+            printer.error_text(format!("no session `{word}` has ended here"), Some(hint));
+            return exit_code::NOT_ALL;
+        }
     }
     // A user who names a session wants to see all of it.
     let most = args.lines.unwrap_or(if args.session.is_some() { usize::MAX } else { LINES });
@@ -43,6 +41,11 @@ pub(crate) fn history(args: &History) -> u8 {
         &["ENDED", "SESSION", "SERVER", "REASON", "HOW", "PROCS", "TOOK", "MEMORY", "FATE"],
         &rows(&newest),
     ));
+    for receipt in &newest {
+        if let Reason::StartFailed { why: Some(why) } = &receipt.reason {
+            printer.data(format!("{}: {}\n", escape::line(&receipt.session), escape::line(&why.line())));
+        }
+    }
     for receipt in newest.iter().filter(|receipt| !receipt.nothing_left()) {
         for line in message::left_lines(receipt) {
             printer.data(format!("{}: {line}\n", escape::line(&receipt.session)));
@@ -110,6 +113,9 @@ fn summary(session: &str, members: &[&Receipt]) -> Value {
 
 /// The worst result in a receipt.
 fn worst(receipt: &Receipt) -> &'static str {
+    if receipt.holdings.is_empty() {
+        return "-";
+    }
     let worst = [Fate::Left, Fate::Ended].into_iter();
     let worst = worst.into_iter().find(|fate| receipt.holdings.iter().any(|holding| holding.fate() == fate));
     message::fate_word(&worst.unwrap_or(Fate::Gone))

@@ -2,14 +2,16 @@
 
 use std::io;
 
+use leash_model::receipt::Receipt;
+use leash_tree::ledger::receipts;
 use leash_tree::ledger::store::Store;
 
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
 
-/// The ledger, if it exists. The error is an exit code; its message was printed.
-pub(crate) fn look(printer: Printer) -> Result<Option<Store>, u8> {
-    Store::look(&places::runtime_dir()).map_err(|error| {
+/// The ledgers of this user that exist. The error is an exit code; its message was printed.
+pub(crate) fn look(printer: Printer) -> Result<Vec<Store>, u8> {
+    Store::look_all(&places::places()).map_err(|error| {
         printer.error(&error, Some("set LEASH_RUNTIME_DIR to the directory that `leash run` uses"));
         exit_code::LEASH_FAILED
     })
@@ -19,4 +21,25 @@ pub(crate) fn look(printer: Printer) -> Result<Option<Store>, u8> {
 pub(crate) fn unread(printer: Printer, error: &io::Error) -> u8 {
     printer.error(error, Some("check the runtime directory with `leash doctor`"));
     exit_code::LEASH_FAILED
+}
+
+/// The receipts of this user from all files, the oldest first. The error is an exit code; its message was printed.
+pub(crate) fn receipts(printer: Printer) -> Result<Vec<Receipt>, u8> {
+    let mut all = Vec::new();
+    for (number, path) in places::receipts_files().iter().enumerate() {
+        let problem = match receipts::read(path) {
+            Ok((found, broken)) => {
+                all.extend(found);
+                (broken > 0).then(|| format!("{broken} lines of {} are not receipts", path.display()))
+            }
+            Err(error) if number == 0 => {
+                printer.error_text(format!("cannot read {}: {error}", path.display()), Some("check XDG_STATE_HOME"));
+                return Err(exit_code::LEASH_FAILED);
+            }
+            Err(error) => Some(format!("cannot read {}: {error}", path.display())),
+        };
+        problem.iter().for_each(|problem| printer.warning(problem));
+    }
+    all.sort_by_key(|receipt| receipt.ended_ms);
+    Ok(all)
 }

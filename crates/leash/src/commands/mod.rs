@@ -1,9 +1,12 @@
-//! One file per command, named as typed. `choose`, `control`, `ledger`, `survey`, `unit` and `unleashed` are parts that
-//! several commands share.
+//! One file per command, named as typed. `choose`, `control`, `defaults`, `ledger`, `survey`, `unit` and `unleashed` are
+//! parts that several commands share.
 
-use clap::Parser as _;
+use std::ffi::OsString;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
 use leash_tree::tree::supervisor::FirstLook;
 
+use self::defaults::DefaultMistake;
 use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
@@ -14,6 +17,7 @@ mod check;
 mod choose;
 mod connect;
 mod control;
+mod defaults;
 mod demo;
 mod doctor;
 mod end;
@@ -33,12 +37,39 @@ mod unleashed;
 mod watch;
 mod why;
 
+/// The command that the user typed, if there is one of that name.
+fn typed_command() -> Option<String> {
+    let word = std::env::args().nth(1)?;
+    Cli::command().find_subcommand(&word).map(|command| command.get_name().to_owned())
+}
+
+/// Parses a command line. `leash run` gets the defaults of the options that were not typed.
+fn parse(words: &[OsString]) -> Result<Result<Cli, DefaultMistake>, clap::Error> {
+    let matches = Cli::command().try_get_matches_from(words)?;
+    let cli = Cli::from_arg_matches(&matches)?;
+    let Some(run) = matches.subcommand_matches("run") else { return Ok(Ok(cli)) };
+    match defaults::complete(words, run) {
+        Ok(None) => Ok(Ok(cli)),
+        Ok(Some(words)) => Cli::try_parse_from(words).map(Ok),
+        Err(mistake) => Ok(Err(mistake)),
+    }
+}
+
 /// Parses the command line and runs the command.
 pub(crate) fn dispatch(first: FirstLook) -> u8 {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let cli = match parse(&words) {
+        Ok(Ok(cli)) => cli,
+        Ok(Err(mistake)) => {
+            Printer::new(false).error_text(mistake.text, Some(&mistake.hint));
+            return exit_code::USAGE;
+        }
         Err(error) if error.use_stderr() => {
-            Printer::new(false).usage(error.render());
+            let hint = match &typed_command() {
+                Some(command) => format!("`leash {command} --help` explains the command and its options"),
+                None => "`leash --help` lists the commands".to_owned(),
+            };
+            Printer::new(false).usage(error.render(), &hint);
             return exit_code::USAGE;
         }
         Err(help) => {

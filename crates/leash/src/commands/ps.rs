@@ -41,15 +41,15 @@ pub(crate) fn ps(args: &Ps) -> u8 {
 
 /// The sessions that are alive, and the servers of other programs. The error is an exit code; its message was printed.
 fn read(args: &Ps, printer: Printer) -> Result<(Vec<AliveSession>, Unleashed), u8> {
-    let store = ledger::look(printer)?;
+    let stores = ledger::look(printer)?;
     let proc = Proc::own().inspect_err(|why| printer.warning(format!("cannot read processes: {why}"))).ok();
     let (_, held) = Daemon::ask(attach::socket(None), printer);
-    let survey = proc.filter(|_| !args.leashed).map(|proc| Survey::new(proc, store.clone(), &[]));
-    let trees = store.as_ref().map(alive::trees_now).transpose();
-    let mut members = trees.map_err(|error| ledger::unread(printer, &error))?.unwrap_or_default();
+    let survey = proc.filter(|_| !args.leashed).map(|proc| Survey::new(proc, stores.clone(), &[]));
+    let trees: std::io::Result<Vec<_>> = stores.iter().map(alive::trees_now).collect();
+    let mut members = trees.map_err(|error| ledger::unread(printer, &error))?.concat();
     // The scan comes next: it takes the server of a run that began after the ledger was read for an unleashed one.
     let others = survey.map(|survey| unleashed::look(survey, &members)).unwrap_or_default();
-    members.extend(alive::open(&places::runtime_dir()).unwrap_or_else(|error| {
+    members.extend(alive::open(&places::places()).unwrap_or_else(|error| {
         printer.warning(format!("upstream sessions can't be listed: {error}"));
         Vec::new()
     }));

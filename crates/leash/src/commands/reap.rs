@@ -111,7 +111,7 @@ pub(super) fn end(
     let proc = survey.proc;
     match act::end(&proc, root, settings, &mut || survey.look(policy)) {
         ReapOutcome::Ended(receipt) => {
-            let path = places::places().receipts;
+            let path = places::announced().receipts;
             keep(printer, &path, &receipt);
             Ok(*receipt)
         }

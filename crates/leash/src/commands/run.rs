@@ -24,7 +24,7 @@ pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
         Err(refused) => return refused.report(printer),
     };
     let spec = spec(args, owners, session);
-    match supervisor::supervise(&spec, &places::places(), first, &mut |event| message::tell(printer, &event)) {
+    match supervisor::supervise(&spec, &places::announced(), first, &mut |event| message::tell(printer, &event)) {
         Ok(receipt) => report(printer, &receipt),
         Err(failure) => {
             printer.error_with(&failure, &failure.facts(), Some(&failure.hint(CommandOrigin::Run)));

@@ -42,7 +42,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
     let source = file.map(|file| ConfigSource { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
     let serving = GatewayInputs {
         settings,
-        places: places::places(),
+        places: places::announced(),
         source,
         control,
         terminal: terminal.filter(|_| !on_demand),

@@ -20,7 +20,7 @@ use crate::{exit_code, places};
 /// The state that a scan needs.
 pub(super) struct Survey {
     pub(super) proc: Proc,
-    store: Option<Store>,
+    stores: Vec<Store>,
     knowledge: Knowledge,
 }
 
@@ -35,7 +35,7 @@ impl Survey {
     }
 
     /// The same, with what the caller has opened.
-    pub(super) fn new(proc: Proc, store: Option<Store>, projects: &[PathBuf]) -> Survey {
+    pub(super) fn new(proc: Proc, stores: Vec<Store>, projects: &[PathBuf]) -> Survey {
         let mut knowledge = Knowledge::default();
         let here = std::env::current_dir().ok().into_iter().collect::<Vec<_>>();
         let projects = if projects.is_empty() { &here } else { projects };
@@ -44,16 +44,17 @@ impl Survey {
             let (files, _) = clients::configs(&roots);
             files.iter().for_each(|file| knowledge.declare(file));
         }
-        let (receipts, _) = receipts::read(&places::places().receipts).unwrap_or_default();
-        knowledge.note_ended(&receipts);
-        Survey { proc, store, knowledge }
+        for path in places::receipts_files() {
+            let (receipts, _) = receipts::read(&path).unwrap_or_default();
+            knowledge.note_ended(&receipts);
+        }
+        Survey { proc, stores, knowledge }
     }
 
     /// Ends what dead runs of leash left behind, as far as their records prove it, and adds the receipts to the
     /// knowledge.
     pub(super) fn sweep(&mut self, printer: Printer) -> Vec<Receipt> {
-        let Some(store) = &self.store else { return Vec::new() };
-        let swept = sweep(store, Some(&self.proc));
+        let swept = sweep(&self.stores, Some(&self.proc));
         swept.warnings.iter().for_each(|warning| printer.warning(warning));
         self.knowledge.note_ended(&swept.receipts);
         swept.receipts
@@ -90,9 +91,7 @@ impl Survey {
 
     /// Reads the ledger again for each scan, because runs begin and end.
     fn read_ledger(&mut self) {
-        if let Some(store) = &self.store {
-            let trees = alive::trees_now(store).unwrap_or_default();
-            self.knowledge.leashed = trees.iter().map(LeashedRun::of).collect();
-        }
+        let trees = self.stores.iter().flat_map(|store| alive::trees_now(store).unwrap_or_default());
+        self.knowledge.leashed = trees.map(|tree| LeashedRun::of(&tree)).collect();
     }
 }

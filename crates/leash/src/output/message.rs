@@ -2,7 +2,7 @@
 
 use leash_model::containment::Containment;
 use leash_model::event::{Event, Rung};
-use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding, How, Receipt, TreeEnd, UpstreamEnd};
+use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, UpstreamEnd};
 
 use super::escape;
 use super::printer::{Printer, bytes, span};
@@ -64,6 +64,10 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> String {
         EndedBy::Gateway => "the gateway",
         EndedBy::Reap => "leash reap",
     };
+    if let Reason::StartFailed { why: Some(why) } = &receipt.reason {
+        let line = format!("{} [{}]: did not start: {}", receipt.name, receipt.session, why.line());
+        return escape::line(&line).into_owned();
+    }
     let mut held: Vec<String> = receipt.trees().map(|tree| tree_line(tree, receipt.took_ms)).collect();
     held.extend(receipt.upstreams().map(|upstream| upstream_line(upstream, receipt.took_ms)));
     let containment = receipt.containment.map(Containment::name);

@@ -60,12 +60,11 @@ impl Printer {
         self.line(&format!("{}: {}", self.paint("1;33", "warning"), escape::line(&text.to_string())));
     }
 
-    /// Prints an error of the command-line parser.
-    pub(crate) fn usage(self, text: impl Display) {
-        // Our hint below is more helpful than the parser's own.
+    /// Prints an error of the command-line parser, with our hint instead of the parser's own.
+    pub(crate) fn usage(self, text: impl Display, hint: &str) {
         let text = text.to_string().replace("For more information, try '--help'.", "");
         self.line(&escape::lines(text.trim_end()));
-        self.hint(Some("leash --help lists the commands, leash COMMAND --help explains one"));
+        self.hint(Some(hint));
     }
 
     /// Prints an error, its causes, and a hint.

@@ -25,9 +25,24 @@ pub(crate) fn table(header: &[&str], rows: &[Vec<String>]) -> String {
     std::iter::once(line(&header)).chain(rows.iter().map(|row| line(row))).collect()
 }
 
+/// A text that is cut to fit into this many columns.
+pub(crate) fn fit(text: &str, columns: usize) -> String {
+    let text = escape::line(text);
+    if text.chars().count() <= columns {
+        return text.into_owned();
+    }
+    text.chars().take(columns.saturating_sub(3)).collect::<String>() + "..."
+}
+
 #[cfg(test)]
 mod tests {
-    use super::table;
+    use super::{fit, table};
+
+    #[test]
+    fn a_long_text_is_cut() {
+        assert_eq!(fit("größer", 6), "größer");
+        assert_eq!(fit("größer", 5), "gr...");
+    }
 
     #[test]
     fn columns_line_up() {

@@ -171,7 +171,7 @@ fn mistakes_on_the_command_line() {
         $ leash adopt --leash /opt/other
         error: invalid value '/opt/other' for '--leash <PATH>': write leash, or an absolute path that ends in /leash
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash adopt --help` explains the command and its options
         [2]
     "#]],
     );

@@ -188,6 +188,40 @@ fn junit_is_written_where_it_was_asked_for() {
     assert!(xml.contains("<failure message=\"") && xml.contains("anthropics/claude-code#26658"), "{xml}");
 }
 
+/// A check takes minutes: a report that cannot be written is an error before anything is started.
+#[test]
+fn junit_path_is_tested_before_the_check() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let (mark, good) = (scene.dir().join("run/started"), scene.dir().join("run/junit.xml"));
+    let server = ["sh", "-c", &format!("touch {}", mark.display())].map(OsString::from);
+    for bad in ["/no/such/place/junit.xml", "/"] {
+        let words = ["check", "--junit", bad, "--"].map(OsString::from);
+        let answer = scene.answer(words.iter().chain(&server));
+        assert_eq!(answer.code, 125, "{answer:?}");
+        assert!(answer.stderr.contains(&format!("cannot write `{bad}`")) && answer.stdout.is_empty(), "{answer:?}");
+        assert!(!mark.exists(), "the server was started");
+    }
+    // If nothing could be tested, there is no empty report, and an older one stays as it is.
+    let nothing = |good: &str| scene.answer(["check", "--junit", good, "--", "/no/such/server"]);
+    assert_eq!(nothing(&good.to_string_lossy()).code, 127);
+    assert!(!good.exists());
+    std::fs::write(&good, "before").expect("cannot write");
+    scene.user().own(&good).expect("cannot give it to the user");
+    assert_eq!(nothing(&good.to_string_lossy()).code, 127);
+    assert_eq!(std::fs::read_to_string(&good).expect("it stays"), "before");
+}
+
+#[test]
+fn command_needs_no_dashes_in_front() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let answer = scene.answer(["check", "--json", "--grace", "300ms", "sh", "-c", "exit 3"]);
+    assert_eq!(with(&answer, "fail"), ["stdio.handshake"], "{answer:?}");
+    check_clean(&mut scene);
+    let answer = scene.answer(["check", "http://127.0.0.1:1/mcp"]);
+    assert_eq!(answer.code, 2, "{answer:?}");
+    assert!(answer.stderr.contains("hint: an HTTP server is named with --url"), "{answer:?}");
+}
+
 /// The usual test server.
 #[test]
 fn server_everything_passes() {

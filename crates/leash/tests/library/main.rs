@@ -24,8 +24,7 @@ fn places(scene: &Scene) -> Places {
         runtime_dir: scene.runtime_dir(),
         receipts: scene.dir().join("state/leash/receipts.jsonl"),
         program: scene.leash_path(),
-        bus_address: None,
-        xdg_runtime_dir: None,
+        ..Places::below(scene.dir())
     }
 }
 

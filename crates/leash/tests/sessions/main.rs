@@ -2,6 +2,7 @@
 
 mod daemon;
 mod end;
+mod environments;
 mod hook;
 mod list;
 mod name;

@@ -26,7 +26,8 @@ pub(crate) struct Joiner {
 }
 
 impl Joiner {
-    fn start(mut command: Command) -> Joiner {
+    /// A process that is held by its stdin.
+    pub(crate) fn start(mut command: Command) -> Joiner {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("cannot start leash");
         Joiner { stdin: child.stdin.take(), child }
@@ -75,6 +76,12 @@ impl Joiner {
     pub(crate) fn wait(&mut self) {
         assert!(self.handle().wait_gone(LIMIT), "leash does not end");
         self.child.wait().expect("it was not waited for");
+    }
+
+    /// Waits for the exit of leash; true if its code is 0.
+    pub(crate) fn succeeded(mut self) -> bool {
+        assert!(self.handle().wait_gone(LIMIT), "leash does not end");
+        self.child.wait().expect("it was not waited for").success()
     }
 
     pub(crate) fn is_alive(&self) -> bool {

@@ -114,7 +114,7 @@ fn no_url() {
 
         Usage: leash connect <URL>
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash connect --help` explains the command and its options
         [2]
     "#]],
     );
@@ -206,7 +206,7 @@ fn not_a_transport() {
         error: invalid value 'websocket' for '--transport <TRANSPORT>'
           [possible values: auto, http, sse]
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash connect --help` explains the command and its options
         [2]
     "#]],
     );

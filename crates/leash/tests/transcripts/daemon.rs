@@ -84,7 +84,7 @@ fn attach_without_a_server() {
         $ leash attach job-1
         error: invalid value 'job-1' for '<SESSION/SERVER>': write SESSION/SERVER
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash attach --help` explains the command and its options
         [2]
     "#]],
     );
@@ -160,7 +160,7 @@ fn a_control_token_for_nothing() {
 
         Usage: leash serve --control-listen <ADDRESS> --name <NAME> --control-token-env <VARIABLE> -- <COMMAND>...
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash serve --help` explains the command and its options
         [2]
     "#]],
     );
@@ -177,7 +177,7 @@ fn a_starter_without_a_demand() {
 
         Usage: leash serve --on-demand --name <NAME> --starter <PID> -- <COMMAND>...
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash serve --help` explains the command and its options
         [2]
     "#]],
     );

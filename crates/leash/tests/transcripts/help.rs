@@ -57,14 +57,17 @@ fn help_of_run() {
             to end or was killed), leash ends every process that the server started: end of input, wait, SIGTERM
             to all, wait, SIGKILL to all, and a proof that nothing is left.
 
+            Variables and leash.json give defaults for the options: --max-age is LEASH_MAX_AGE, or "maxAge" of
+            the "run" object in $XDG_CONFIG_HOME/leash/leash.json. `leash doctor -v` shows those in force.
+
             The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute,
             127 not found.
 
-            Usage: leash run [OPTIONS] -- <COMMAND>...
+            Usage: leash run [OPTIONS] <COMMAND>...
 
             Arguments:
               <COMMAND>...
-                      The server and its arguments
+                      The server and its arguments; options of leash come before it
 
             Options:
                   --contain <NAME>
@@ -256,7 +259,7 @@ fn help_of_check() {
 
             Arguments:
               [COMMAND]...
-                      The server or the host, and its arguments
+                      The server or the host, and its arguments; options of leash come before it
 
             Options:
                   --url <URL>
@@ -328,7 +331,7 @@ fn check_of_nothing() {
                    leash check [OPTIONS] --url <URL>
                    leash check [OPTIONS] --host -- <COMMAND>...
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash check --help` explains the command and its options
             [2]
         "#]],
     );
@@ -360,22 +363,26 @@ fn help_of_doctor() {
     check(
         &["doctor", "--help"],
         &expect![[r#"
-        $ leash doctor --help
-        Show which containments work on this machine, and why the others do not
+            $ leash doctor --help
+            Show which containments work on this machine, and why the others do not
 
-        leash tries each containment with a real process tree. The exit code is 0 when leash can keep its
-        promise here (reaper or better, and a usable runtime directory), else 1.
+            leash tries each containment with a real process tree, and writes a file where it will write. It
+            leaves nothing behind, also in the history. The exit code is 0 when leash can keep its promise here
+            (reaper or better, and everything else is fine), else 1.
 
-        Usage: leash doctor [OPTIONS]
+            Usage: leash doctor [OPTIONS]
 
-        Options:
-              --json
-                  Print JSON
+            Options:
+              -v, --verbose
+                      Show everything: all of each text, the defaults of `leash run` and where they come from
 
-          -h, --help
-                  Print help (see a summary with '-h')
-        [0]
-    "#]],
+                  --json
+                      Print JSON
+
+              -h, --help
+                      Print help (see a summary with '-h')
+            [0]
+        "#]],
     );
 }
 
@@ -429,7 +436,7 @@ fn nothing_was_said() {
               -h, --help     Print help
               -V, --version  Print version
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash --help` lists the commands
             [2]
         "#]],
     );
@@ -445,7 +452,7 @@ fn an_unknown_command() {
 
             Usage: leash <COMMAND>
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash --help` lists the commands
             [2]
         "#]],
     );
@@ -470,5 +477,22 @@ fn completions_and_man_are_generated() {
         assert!(page.stdout.contains(&format!("leash\\-{name}(1)")), "`{name}` is not on the page");
         let text = std::fs::read_to_string(dir.join(format!("leash-{name}.1"))).unwrap_or_default();
         assert!(text.contains("leash"), "the page of `{name}` is missing or empty");
+    }
+}
+
+#[test]
+fn help_fits_the_width_of_the_terminal() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let overview = scene.answer(["--help"]).stdout;
+    let commands = overview.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let commands: Vec<&str> = commands.filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(commands.contains(&"run") && commands.contains(&"man"), "{overview}");
+    for width in [80, 90] {
+        scene.set_env("COLUMNS", width.to_string());
+        for words in std::iter::once(vec!["--help"]).chain(commands.iter().map(|command| vec![*command, "--help"])) {
+            let help = scene.answer(&words).stdout;
+            let wide = help.lines().find(|line| line.chars().count() > width);
+            assert_eq!(wide, None, "{words:?} at {width} columns");
+        }
     }
 }

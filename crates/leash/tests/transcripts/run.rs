@@ -19,9 +19,9 @@ fn run_without_a_command() {
             error: the following required arguments were not provided:
               <COMMAND>...
 
-            Usage: leash run -- <COMMAND>...
+            Usage: leash run <COMMAND>...
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash run --help` explains the command and its options
             [2]
         "#]],
     );
@@ -35,7 +35,7 @@ fn a_duration_without_a_unit() {
             $ leash run --grace 2 -- true
             error: invalid value '2' for '--grace <DURATION>': `2` has no unit: write 500ms, 2s, 30m, 1h or 0
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash run --help` explains the command and its options
             [2]
         "#]],
     );
@@ -49,7 +49,7 @@ fn an_owner_that_is_none() {
             $ leash run --owner me -- true
             error: invalid value 'me' for '--owner <OWNER>': write parent, ancestor, stdin, tty, pid:N or none
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash run --help` explains the command and its options
             [2]
         "#]],
     );
@@ -92,7 +92,7 @@ fn an_unknown_containment() {
             $ leash run --contain jail -- true
             error: invalid value 'jail' for '--contain <NAME>': `jail` is not one of sealed, unit, leaf, reaper, group
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash run --help` explains the command and its options
             [2]
         "#]],
     );
@@ -109,6 +109,20 @@ fn a_directory_that_is_not_there() {
 
         hint: check --cwd
         [125]
+    "#]],
+    );
+}
+
+#[test]
+fn a_command_with_its_arguments_in_one_word() {
+    check(
+        &["run", "--", "no-such-program -y foo"],
+        &expect![[r#"
+        $ leash run -- no-such-program -y foo
+        error: command `no-such-program -y foo` was not found
+
+        hint: command and arguments are separate words: leash run -- no-such-program -y foo
+        [127]
     "#]],
     );
 }

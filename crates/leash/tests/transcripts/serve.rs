@@ -255,7 +255,7 @@ fn a_server_without_a_name() {
 
         Usage: leash serve --name <NAME> -- <COMMAND>...
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash serve --help` explains the command and its options
         [2]
     "#]],
     );

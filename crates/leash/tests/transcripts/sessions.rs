@@ -12,7 +12,7 @@ fn a_session_with_a_bad_name() {
             $ leash run --session ../up -- true
             error: invalid value '../up' for '--session <ID>': only letters, digits and - _ . : @ + are allowed
 
-            hint: leash --help lists the commands, leash COMMAND --help explains one
+            hint: `leash run --help` explains the command and its options
             [2]
         "#]],
     );
@@ -75,6 +75,30 @@ fn no_history() {
 }
 
 #[test]
+fn no_history_of_an_unknown_session() {
+    check(
+        &["history", "nosuch"],
+        &expect![[r#"
+        $ leash history nosuch
+        error: no session `nosuch` has ended here
+
+        hint: `leash history` lists the sessions that ended, `leash ps` those that are alive
+        [1]
+    "#]],
+    );
+    check(
+        &["history", "nosuch", "--json"],
+        &expect![[r#"
+        $ leash history nosuch --json
+        error: no session `nosuch` has ended here
+
+        hint: `leash history` lists the sessions that ended, `leash ps` those that are alive
+        [1]
+    "#]],
+    );
+}
+
+#[test]
 fn nothing_to_end() {
     check(
         &["end"],
@@ -85,7 +109,7 @@ fn nothing_to_end() {
 
         Usage: leash end <SESSION|--match <LABEL=VALUE>|--all|--hook>
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash end --help` explains the command and its options
         [2]
     "#]],
     );
@@ -123,7 +147,7 @@ fn nothing_to_end() {
         $ leash end --match team
         error: invalid value 'team' for '--match <LABEL=VALUE>': write KEY=VALUE
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash end --help` explains the command and its options
         [2]
     "#]],
     );
@@ -135,7 +159,7 @@ fn nothing_to_end() {
 
         Usage: leash end <SESSION|--match <LABEL=VALUE>|--all|--hook>
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash end --help` explains the command and its options
         [2]
     "#]],
     );
@@ -169,7 +193,7 @@ fn a_session_of_a_variable_that_is_not_set() {
         $ leash run --session job-{} -- true
         error: invalid value 'job-{}' for '--session <ID>': `{}` names no variable: write {VARIABLE} or {VARIABLE:-default}
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
+        hint: `leash run --help` explains the command and its options
         [2]
     "#]],
     );

@@ -49,8 +49,7 @@ fn check(end: End) {
         runtime_dir: scene.runtime_dir(),
         receipts: scene.dir().join("state/receipts.jsonl"),
         program: valgrind.leash(&scene),
-        bus_address: None,
-        xdg_runtime_dir: None,
+        ..Places::below(scene.dir())
     };
     let (kind, size) = if end == End::Eof { ("polite", 1) } else { ("chain", 3) };
     let mut owner = Owned::start(&scene);

@@ -61,9 +61,28 @@ fn abandoned_members_are_swept() {
     let ended = ground.ending("red").rest().expect("the ledger is read");
     assert_eq!((ended.receipts.len(), ended.unfinished.len()), (3, 0), "{ended:?}");
     assert!(ended.receipts.iter().all(|receipt| receipt.session == "red" && receipt.ended_by == EndedBy::Sweep));
-    let left = alive::members(&ground.places.runtime_dir, Some(&ground.store)).expect("the ledger is read");
+    let left = alive::members(&ground.places).expect("the ledger is read");
     assert_eq!(left.iter().map(|member| &*member.session).collect::<Vec<_>>(), ["blue"]);
     drop(other);
+}
+
+/// A member in a runtime directory of another environment is found, waited for and swept; one in a directory that other
+/// users can write to is not even read.
+#[test]
+fn members_in_other_runtime_directories_are_ended() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let (mut ground, safe, open) = (Ground::new(), Ground::new(), Ground::new());
+    drop(safe.join("red"));
+    drop(open.join("red"));
+    let mode = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(&open.places.runtime_dir, mode).expect("cannot set a mode");
+    let missing = safe.places.runtime_dir.join("missing");
+    let others = [&safe.places.runtime_dir, &open.places.runtime_dir, &missing];
+    ground.places.other_runtime_dirs = others.map(Clone::clone).to_vec();
+    let ended = ground.ending("red").rest().expect("the ledger is read");
+    assert_eq!((ended.receipts.len(), ended.unfinished.len()), (1, 0), "{ended:?}");
+    assert!(alive::members(&ground.places).expect("the ledger is read").is_empty());
+    assert_eq!(open.store.list().expect("it is there").len(), 1, "a directory of others was swept");
 }
 
 /// A new member joins whenever one has ended: leash reports that and does not wait for ever.

@@ -43,7 +43,7 @@ impl EndingSession {
             let (store, proc) = (Store::look(&self.places.runtime_dir).ok()??, Proc::own().ok()?);
             await_keeper(&store, run);
             // If the keeper has ended the tree, the sweep finds nothing to do.
-            let swept = sweep::sweep(&store, Some(&proc)).receipts.into_iter().find(|receipt| receipt.run == run);
+            let swept = sweep::sweep(&[store], Some(&proc)).receipts.into_iter().find(|receipt| receipt.run == run);
             swept.or_else(|| {
                 let (known, _) = receipts::read(&self.places.receipts).ok()?;
                 known.into_iter().rev().find(|receipt| receipt.run == run)
