@@ -1,5 +1,7 @@
 //! The modules' own tests, on a scene: nothing is left after them.
 
+use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal};
@@ -26,6 +28,42 @@ fn python() {
     command.env("PYTHONPATH", "src").current_dir(source("clients/python"));
     check(stage, command, "OK");
 }
+
+/// A project of a user with strict settings and no `skipLibCheck`. The libraries of es2022 have no `Symbol.asyncDispose`.
+#[test]
+fn typescript_types_are_strict() {
+    let stage = or_skip!(Stage::set());
+    let dir = stage.scene.dir().join("project");
+    fs::create_dir_all(dir.join("node_modules")).expect("a directory");
+    symlink(source("clients/typescript"), dir.join("node_modules/mcp-leash")).expect("a link");
+    fs::write(dir.join("package.json"), r#"{"type": "module"}"#).expect("a file");
+    fs::write(dir.join("plain.ts"), PLAIN).expect("a file");
+    fs::write(dir.join("using.ts"), USING).expect("a file");
+    let compile = |options: &[&str]| {
+        let mut command = stage.scene.command("node");
+        command.arg(stage.deps.npm().join("node_modules/typescript/bin/tsc")).args(["--noEmit", "--strict"]);
+        command.args(["--target", "es2022", "--module", "nodenext"]).args(options).current_dir(&dir);
+        let output = command.output().expect("cannot start the compiler");
+        assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stdout));
+    };
+    compile(&["plain.ts"]);
+    compile(&["--lib", "es2022,dom,esnext.disposable", "plain.ts", "using.ts"]);
+}
+
+const PLAIN: &str = r#"
+import { Leash, LeashError, allGone, type Receipt } from "mcp-leash";
+const leash = await Leash.connect();
+const session = await leash.session({ mcpServers: { files: { command: "npx", args: ["-y", "x"] } }, owner: { pid: 1 } });
+const receipt: Receipt = await session.end();
+if (!allGone(receipt)) throw new LeashError("something is left");
+for await (const event of await leash.events()) console.log(event.type, event.session);
+"#;
+
+const USING: &str = r#"
+import { Leash } from "mcp-leash";
+await using leash = await Leash.connect();
+await using session: AsyncDisposable = await leash.session({ mcpServers: {} });
+"#;
 
 /// Runs them. `verdict` is a line that they print at the end.
 fn check(stage: Stage, mut command: Command, verdict: &str) {
