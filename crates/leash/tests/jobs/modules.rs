@@ -1,7 +1,9 @@
 //! The modules' own tests, on a scene: nothing is left after them.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal};
@@ -64,6 +66,37 @@ import { Leash } from "mcp-leash";
 await using leash = await Leash.connect();
 await using session: AsyncDisposable = await leash.session({ mcpServers: {} });
 "#;
+
+/// `pip install` of a directory builds inside it.
+#[test]
+fn pip_install_leaves_no_files_in_the_tree() {
+    let stage = or_skip!(Stage::set());
+    let (tree, target) = (stage.scene.dir().join("python"), stage.scene.dir().join("installed"));
+    let copied = stage.scene.command("cp").arg("-r").args([&source("clients/python"), &tree]).status();
+    assert!(copied.expect("cannot start cp").success());
+    let before = files(&tree);
+    let mut pip = stage.scene.command(stage.deps.python());
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--root-user-action=ignore",
+    ]);
+    pip.args(["--no-index", "--no-deps", "--no-build-isolation", "--target"]).args([&target, &tree]);
+    let output = pip.output().expect("cannot start pip");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(files(&tree), before);
+    assert!(target.join("mcp_leash/py.typed").exists(), "{:?}", files(&target));
+}
+
+/// All files below a directory.
+fn files(dir: &Path) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { BTreeSet::from([path]) }).collect()
+}
 
 /// Runs them. `verdict` is a line that they print at the end.
 fn check(stage: Stage, mut command: Command, verdict: &str) {
