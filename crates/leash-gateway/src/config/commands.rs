@@ -9,17 +9,33 @@ use leash_tree::platform::resolve::{ResolveError, resolve};
 /// Searches for the program and the directory of every server. `path` is the PATH of this process, which a server
 /// inherits unless its `env` has another one.
 pub fn check_commands(settings: &Settings, path: Option<&OsStr>) -> Vec<Mistake> {
+    missing(settings, path).into_iter().map(|(_, mistake)| mistake).collect()
+}
+
+/// The same, with the name of each server.
+pub(super) fn missing(settings: &Settings, path: Option<&OsStr>) -> Vec<(String, Mistake)> {
     let mut found = Vec::new();
     for (name, server) in &settings.servers {
-        let Target::Command(line) = &server.target else { continue };
-        if let Err((what, hint)) = check(line, path) {
-            let nowhere = Origin { file: "command".to_owned(), line: 0, column: 0 };
-            let Origin { file, line, column } = settings.origins.get(name).cloned().unwrap_or(nowhere);
-            found.push(Mistake { file, line, column, what: format!("server `{name}`: {what}"), hint: Some(hint) });
-        }
+        let Err((what, hint)) = check_target(&server.target, path) else { continue };
+        let nowhere = Origin { file: "command".to_owned(), line: 0, column: 0 };
+        let Origin { file, line, column } = settings.origins.get(name).cloned().unwrap_or(nowhere);
+        let mistake = Mistake { file, line, column, what: format!("server `{name}`: {what}"), hint: Some(hint) };
+        found.push((name.clone(), mistake));
     }
-    found.sort_by_key(|mistake| (mistake.line, mistake.column));
+    found.sort_by_key(|(_, mistake)| (mistake.line, mistake.column));
     found
+}
+
+/// True if the program and the directory of a server exist.
+pub(crate) fn is_startable(target: &Target, path: Option<&OsStr>) -> bool {
+    check_target(target, path).is_ok()
+}
+
+fn check_target(target: &Target, path: Option<&OsStr>) -> Result<(), (String, String)> {
+    match target {
+        Target::Command(line) => check(line, path),
+        Target::Url(_) => Ok(()),
+    }
 }
 
 fn check(line: &CommandLine, path: Option<&OsStr>) -> Result<(), (String, String)> {

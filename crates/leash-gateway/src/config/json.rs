@@ -16,6 +16,8 @@ pub(super) struct Reader<'a> {
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
     /// True if the address or the token comes from elsewhere.
     pub(super) overridden: bool,
+    /// True if a mistake in a server refuses only this server.
+    pub(super) tolerant: bool,
     /// True if variables are expanded.
     pub(super) expands: bool,
     pub(super) found: Vec<Mistake>,

@@ -11,6 +11,7 @@ mod commands;
 mod expand;
 mod gateway;
 mod json;
+mod jsonc;
 mod keys;
 mod mistake;
 mod request;
@@ -23,12 +24,13 @@ mod tests;
 mod values;
 
 pub use commands::check_commands;
+pub(crate) use commands::is_startable;
 pub use mistake::{Mistake, Mistakes};
 pub(crate) use request::{Fault, Misread, OwnerWish, SessionRequest, lease_request, session_request};
 pub use settings::{
     CommandLine, KeepAlive, LocalUsers, Origin, OwnerPolicy, PORT, Policy, Secret, Server, Settings, Target,
 };
-pub use single::single;
+pub use single::{is_server_name, single};
 
 /// Reads a configuration. `file` is the file name in mistakes, `variable` looks up the environment.
 ///
@@ -41,7 +43,7 @@ pub use single::single;
 /// assert_eq!(mistakes.all()[0].to_string(), "leash.json:1:2: there are no servers");
 /// ```
 pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, Mistakes> {
-    let (settings, found) = look(text, file, variable, false);
+    let (settings, found) = look(text, file, variable, &Here { strict: true, ..Here::default() });
     Mistakes::none(found)?;
     Ok(settings)
 }
@@ -54,6 +56,12 @@ pub struct Here<'a> {
     /// True if the address or the token comes from elsewhere. Then the reader does not check whether the address needs
     /// a token; the caller does, with [`Settings::is_exposed`], when both are known.
     pub overridden: bool,
+    /// True if every mistake refuses the whole file. False: a server whose program is missing is
+    /// [unavailable](Settings::unavailable), and the others are served.
+    pub strict: bool,
+    /// True if the file is a client's own. Then any mistake in a server makes only this server unavailable, unless
+    /// `strict` is set.
+    pub of_client: bool,
 }
 
 /// The same, and also searches for every program as [`check_commands`] does: returns all mistakes at once.
@@ -63,22 +71,37 @@ pub fn read_here(
     variable: &dyn Fn(&str) -> Option<String>,
     here: Here<'_>,
 ) -> Result<Settings, Mistakes> {
-    let (settings, mut found) = look(text, file, variable, here.overridden);
-    found.extend(check_commands(&settings, here.path));
-    Mistakes::none(found)?;
+    let (mut settings, mut found) = look(text, file, variable, &here);
+    let missing = commands::missing(&settings, here.path);
+    let usable = settings.servers.len() > missing.len();
+    if here.strict || !usable || !found.is_empty() {
+        found.extend(missing.into_iter().map(|(_, mistake)| mistake));
+        found.extend(std::mem::take(&mut settings.unavailable).into_values().flatten());
+        Mistakes::none(found)?;
+        return Ok(settings);
+    }
+    settings.unavailable.extend(missing.into_iter().map(|(name, mistake)| (name, vec![mistake])));
     Ok(settings)
 }
 
-/// The settings as far as they could be read, and all mistakes.
+/// The settings as far as they could be read, and all mistakes that refuse the file.
 fn look(
     text: &str,
     file: &str,
     variable: &dyn Fn(&str) -> Option<String>,
-    overridden: bool,
+    here: &Here<'_>,
 ) -> (Settings, Vec<Mistake>) {
     // Editors on Windows write a byte order mark at the start.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = json::Reader { text, file, variable, overridden, expands: true, found: Vec::new() };
+    let text = jsonc::strict(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let mut reader = json::Reader {
+        text: &text,
+        file,
+        variable,
+        overridden: here.overridden,
+        tolerant: here.of_client && !here.strict,
+        expands: true,
+        found: Vec::new(),
+    };
     let settings = reader.file();
     (settings, reader.found)
 }

@@ -93,8 +93,15 @@ pub(crate) fn lease_request(text: &str) -> Result<Option<Duration>, Misread> {
 }
 
 fn with_reader<'a, T>(text: &'a str, read: impl FnOnce(&mut Reader<'a>, &'a RawValue) -> T) -> Result<T, Misread> {
-    let mut reader =
-        Reader { text, file: "", variable: &|_| None, overridden: true, expands: false, found: Vec::new() };
+    let mut reader = Reader {
+        text,
+        file: "",
+        variable: &|_| None,
+        overridden: true,
+        tolerant: false,
+        expands: false,
+        found: Vec::new(),
+    };
     let read = reader.root().map(|root| read(&mut reader, root));
     let mut found = std::mem::take(&mut reader.found);
     found.sort_by_key(|mistake| (mistake.line, mistake.column));
@@ -331,6 +338,7 @@ mod tests {
             r#"{"mcpServers": {"a": {"command": "x", "disabled": true}}}"#,
             &["/mcpServers: every server is switched off"],
         );
+        check("{ // mine\n}", &["not JSON: this is not JSON: key must be a string (line 1, column 3)"]);
         check("", &["not JSON: this is not JSON: EOF while parsing a value (line 1, column 1)"]);
     }
 

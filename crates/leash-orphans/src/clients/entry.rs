@@ -153,10 +153,14 @@ pub fn entries(file: &ConfigFile) -> Result<Vec<ConfigEntry>, text::TextError> {
     if file.text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n']).is_empty() {
         return Ok(Vec::new());
     }
-    let root = file.place.format.parse(&file.text)?;
+    Ok(entries_in(&file.place.format.parse(&file.text)?, file))
+}
+
+/// The entries of a file whose text was parsed.
+pub fn entries_in(root: &Node, file: &ConfigFile) -> Vec<ConfigEntry> {
     let mut found: Vec<ConfigEntry> = Vec::new();
     for map in file.place.maps {
-        for (path, node) in follow(&root, map, Vec::new()) {
+        for (path, node) in follow(root, map, Vec::new()) {
             for member in node.members().unwrap_or_default() {
                 let mut path = path.clone();
                 path.push(member.key.clone());
@@ -174,7 +178,7 @@ pub fn entries(file: &ConfigFile) -> Result<Vec<ConfigEntry>, text::TextError> {
             }
         }
     }
-    Ok(found)
+    found
 }
 
 fn same(map: &[&str], path: &[String]) -> bool {

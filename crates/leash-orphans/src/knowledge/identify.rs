@@ -9,9 +9,11 @@ use super::{DeclaredCommand, HostPattern, Knowledge, ServerPackage};
 use crate::facts::{Evidence, Process};
 
 mod launch;
+mod name;
 mod variables;
 
 use launch::{LaunchedProgram, Starter};
+pub use name::server_name;
 pub(super) use variables::named as named_variables;
 use variables::{expand, fits, has_variables, is_all_variable};
 

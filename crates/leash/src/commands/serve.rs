@@ -1,12 +1,18 @@
 //! `leash serve`.
 
+mod file;
+
+use std::env;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use leash_gateway::config::{
-    self, CommandLine, Here, KeepAlive, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target,
+    self, CommandLine, KeepAlive, LocalUsers, Mistake, Mistakes, OwnerPolicy, Policy, Secret, Settings, Target,
 };
 use leash_gateway::{ControlError, ControlListen, ControlSocket, ServeError, Serving, Source, Starter};
+use leash_orphans::clients::translate::name_for;
+use leash_orphans::knowledge::identify::server_name;
 use leash_tree::tree::supervisor::FirstLook;
 use leash_upstream::address::{self, Transport};
 use leash_upstream::notice::Notice;
@@ -34,12 +40,15 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         return exit_code::OK;
     }
     let on_demand = args.control.on_demand;
+    if let Some(file) = &file {
+        file.notes.iter().for_each(|note| if on_demand { printer.progress("Read", note) } else { printer.note(note) });
+    }
     if on_demand {
         // An on-demand daemon serves many programs: Ctrl-C in its starter's terminal must not reach it. If this fails,
         // the process already leads a group, so it is separate.
         let _ = rustix::process::setsid();
     }
-    let source = file.map(|file| Source { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
+    let source = file.map(|file| Source { file: file.path.clone(), read: Box::new(move || reread(&args, &file.path)) });
     let serving = Serving {
         settings,
         places: places::places(),
@@ -49,6 +58,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         tell: Box::new(move |notice| match notice {
             // Print these lines only with `-v`: the program that started the daemon has its own output.
             Notice::Listening(address) if on_demand => printer.progress("Listening", format!("http://{address}")),
+            Notice::Serves { server, url } if on_demand => printer.progress("Serves", format!("{server}: {url}")),
             Notice::Draining(sessions) if on_demand => printer.progress("Stopping", format!("{sessions} sessions")),
             notice => tell(printer, &notice),
         }),
@@ -74,16 +84,25 @@ impl From<Mistakes> for Refused {
     }
 }
 
+/// A file from which the settings were read.
+struct ReadFile {
+    path: PathBuf,
+    /// Notes for the user.
+    notes: Vec<String>,
+}
+
 /// The settings, and the file from which they were read.
-fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
-    let (mut settings, file) = match &args.single.name {
-        Some(name) => (single(name, &args.single)?, None),
+fn settings(args: &Serve) -> Result<(Settings, Option<ReadFile>), Refused> {
+    let is_single = args.single.name.is_some() || args.single.url.is_some() || !args.single.command.is_empty();
+    let (mut settings, file) = if is_single {
+        (single(&args.single)?, None)
+    } else if args.control.on_demand && args.config.is_none() {
         // An on-demand daemon ignores a file that happens to be in the directory.
-        None if args.control.on_demand && args.config.is_none() => (Settings::default(), None),
-        None => {
-            let file = find_file(args.config.as_deref())?;
-            (read(args, &file)?, Some(file))
-        }
+        (Settings::default(), None)
+    } else {
+        let path = file::find(args.config.as_deref())?;
+        let (settings, notes) = file::read(args, &path)?;
+        (settings, Some(ReadFile { path, notes }))
     };
     override_by(args, &mut settings)?;
     Ok((settings, file))
@@ -91,7 +110,7 @@ fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), Refused> {
 
 /// Options override the file.
 fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
-    if let Some(listen) = args.listen {
+    if let Some(listen) = listen(args) {
         settings.listen = listen;
     } else if args.control.on_demand && settings.listen == Settings::default().listen {
         // Clients learn the port from their sessions; the default port is left to a gateway with servers.
@@ -112,6 +131,11 @@ fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), Refused> {
         return Err(Refused::Text(text, "set leash.token or --token-env, or listen on 127.0.0.1".to_owned()));
     }
     Ok(())
+}
+
+/// The address that the options name.
+fn listen(args: &Serve) -> Option<SocketAddr> {
+    args.listen.or_else(|| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, args.port?))))
 }
 
 /// The settings of the control API.
@@ -143,35 +167,10 @@ fn token(variable: &str, option: &str) -> Result<Secret, Refused> {
     })
 }
 
-fn find_file(given: Option<&Path>) -> Result<PathBuf, Refused> {
-    let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    if let Some(file) = given {
-        return Ok(absolute(file));
-    }
-    let own = places::config_dir().map(|dir| dir.join("leash.json"));
-    let candidates = [Some(PathBuf::from(".mcp.json")), own];
-    let found = candidates.iter().flatten().find(|file| file.exists()).map(|file| absolute(file));
-    found.ok_or_else(|| {
-        let text = "there is no configuration: neither ./.mcp.json nor leash/leash.json in the config directory";
-        let hint = "name a file with --config, or one server with --name NAME -- COMMAND";
-        Refused::Text(text.to_owned(), hint.to_owned())
-    })
-}
-
-fn read(args: &Serve, file: &Path) -> Result<Settings, Refused> {
-    let text = fs::read_to_string(file).map_err(|error| {
-        let text = format!("cannot read `{}`: {error}", file.display());
-        Refused::Text(text, "name another file with --config".to_owned())
-    })?;
-    let path = env::var_os("PATH");
-    let here = Here { path: path.as_deref(), overridden: args.listen.is_some() || args.token_env.is_some() };
-    Ok(config::read_here(&text, &file.display().to_string(), &|name| env::var(name).ok(), here)?)
-}
-
 /// Reads the settings for a reload; the error is one text with all mistakes.
-fn reread(args: &Serve, file: &Path) -> Result<Settings, String> {
+fn reread(args: &Serve, path: &Path) -> Result<Settings, String> {
     let again = || {
-        let mut settings = read(args, file)?;
+        let (mut settings, _) = file::read(args, path)?;
         override_by(args, &mut settings)?;
         Ok(settings)
     };
@@ -181,16 +180,25 @@ fn reread(args: &Serve, file: &Path) -> Result<Settings, String> {
     })
 }
 
-fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
-    let target = match (&args.url, args.command.split_first()) {
-        (Some(url), _) => Target::Url(upstream(url, args)?),
+fn single(args: &Single) -> Result<Settings, Refused> {
+    let (target, default_name) = match (&args.url, args.command.split_first()) {
+        (Some(url), _) => {
+            let upstream = upstream(url, args)?;
+            let host = upstream.url.host().unwrap_or("server").to_owned();
+            (Target::Url(upstream), host)
+        }
         (None, Some((command, rest))) => {
-            Target::Command(CommandLine { command: command.clone(), args: rest.to_vec(), ..CommandLine::default() })
+            let line = CommandLine { command: command.clone(), args: rest.to_vec(), ..CommandLine::default() };
+            (Target::Command(line), server_name(&args.command).unwrap_or_default())
         }
         (None, None) => {
             let hint = "leash serve --name NAME -- COMMAND, or leash serve --name NAME --url URL";
             return Err(Refused::Text("--name needs a server".to_owned(), hint.to_owned()));
         }
+    };
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => name_for(&default_name, &[], &config::is_server_name),
     };
     let defaults = Policy::default();
     let policy = Policy {
@@ -206,7 +214,7 @@ fn single(name: &str, args: &Single) -> Result<Settings, Refused> {
         owner: if args.owner == LivesFor::Traffic { OwnerPolicy::Traffic } else { OwnerPolicy::Auto },
         ..defaults
     };
-    let mut settings = config::single(name, target, policy)?;
+    let mut settings = config::single(&name, target, policy)?;
     Mistakes::none(config::check_commands(&settings, env::var_os("PATH").as_deref()))?;
     settings.max_sessions = args.max_sessions.unwrap_or(settings.max_sessions);
     settings.max_sessions_per_client = args.max_sessions_per_client;
@@ -244,7 +252,13 @@ fn report(printer: Printer, mistakes: &Mistakes) -> u8 {
 
 fn advice(error: &ServeError) -> &'static str {
     match error {
-        ServeError::Listen { .. } => "another program may have the address: choose one with --listen 127.0.0.1:PORT",
+        ServeError::Listen { address, source } => match source.kind() {
+            io::ErrorKind::PermissionDenied if address.port() < 1024 => {
+                "ports below 1024 need a privilege: choose another one, as in --port 8080"
+            }
+            io::ErrorKind::AddrNotAvailable => "this machine does not have the address: listen on 127.0.0.1 (--port)",
+            _ => "another program may have the address: choose another port with --port",
+        },
         ServeError::Exposed(_) => "set leash.token or --token-env, or listen on 127.0.0.1",
         ServeError::Control(ControlError::Held { .. }) => "name another path with --control, or stop the other one",
         ServeError::Control(ControlError::TooLong(_)) => {
@@ -274,6 +288,7 @@ fn short(session: &str) -> &str {
 pub(super) fn tell(printer: Printer, notice: &Notice) {
     match notice {
         Notice::Listening(address) => printer.note(format!("listening on http://{address}")),
+        Notice::Serves { server, url } => printer.note(format!("  {server}: {url}")),
         Notice::ControlSocket(path) => printer.progress("Control", path.display()),
         Notice::ControlListening(address) => printer.note(format!("control API on http://{address}")),
         Notice::TakenOver(sessions) => {

@@ -3,6 +3,7 @@
 
 mod abandoned;
 mod bad_input;
+mod client_files;
 mod crash;
 mod dead_peers;
 mod doors;

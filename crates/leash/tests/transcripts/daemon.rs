@@ -154,15 +154,15 @@ fn a_control_token_for_nothing() {
     check(
         &["serve", "--control-token-env", "LEASH_NO_TOKEN", "--name", "x", "--", "cat"],
         &expect![[r#"
-        $ leash serve --control-token-env LEASH_NO_TOKEN --name x -- cat
-        error: the following required arguments were not provided:
-          --control-listen <ADDRESS>
+            $ leash serve --control-token-env LEASH_NO_TOKEN --name x -- cat
+            error: the following required arguments were not provided:
+              --control-listen <ADDRESS>
 
-        Usage: leash serve --control-listen <ADDRESS> --name <NAME> --control-token-env <VARIABLE> -- <COMMAND>...
+            Usage: leash serve --control-listen <ADDRESS> --control-token-env <VARIABLE> --name <NAME> -- <COMMAND>...
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
-        [2]
-    "#]],
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
     );
 }
 
@@ -171,15 +171,15 @@ fn a_starter_without_a_demand() {
     check(
         &["serve", "--starter", "1", "--name", "x", "--", "cat"],
         &expect![[r#"
-        $ leash serve --starter 1 --name x -- cat
-        error: the following required arguments were not provided:
-          --on-demand
+            $ leash serve --starter 1 --name x -- cat
+            error: the following required arguments were not provided:
+              --on-demand
 
-        Usage: leash serve --on-demand --name <NAME> --starter <PID> -- <COMMAND>...
+            Usage: leash serve --on-demand --starter <PID> --name <NAME> -- <COMMAND>...
 
-        hint: leash --help lists the commands, leash COMMAND --help explains one
-        [2]
-    "#]],
+            hint: leash --help lists the commands, leash COMMAND --help explains one
+            [2]
+        "#]],
     );
 }
 
