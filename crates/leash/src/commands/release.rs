@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use leash_orphans::adopt::AdoptError;
 use leash_orphans::adopt::release::{self, ReleaseOutcome, Undo};
 use leash_orphans::adopt::shelf::{Layer, Shelf, ShelfError};
-use leash_orphans::adopt::{AdoptError, diff};
 use leash_orphans::clients::places::read;
 use leash_orphans::clients::{Client, ConfigFile};
 use serde_json::{Value, json};
 
-use super::adopt::{Decision, chosen, count, decide, shelf_dir};
+use super::adopt::{Decision, and_list, chosen, clients_of, count, decide, near, shelf_dir, shown_diff};
 use crate::args::Release;
 use crate::exit_code;
 use crate::output::printer::Printer;
@@ -31,7 +31,15 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, ShelfEr
     let shelf = Shelf::open(&shelf_dir())?;
     let wanted = |name: &str| args.servers.is_empty() || args.servers.iter().any(|server| server == name);
     let layers = shelf.layers()?.into_iter().filter(|layer| chosen.contains(&layer.what.client.as_str()));
-    let mut files: Vec<FileUndo> = groups(layers).into_iter().map(|layers| prepare(layers, &wanted)).collect();
+    let layers: Vec<Layer> = layers.collect();
+    let known = layers.iter().flat_map(|layer| layer.what.adopted.iter().map(|adopted| adopted.name().to_owned()));
+    let known: Vec<String> = known.collect();
+    if let Some(missing) = args.servers.iter().find(|name| !known.contains(name)) {
+        printer.error_text(format!("leash has not adopted a server `{missing}`"), Some(&near(missing, &known)));
+        return Ok(exit_code::USAGE);
+    }
+    let mut files: Vec<FileUndo> =
+        groups(layers.into_iter()).into_iter().map(|layers| prepare(layers, &wanted)).collect();
     if !args.json {
         files.iter().for_each(|file| show(file, &shelf, printer));
     }
@@ -74,8 +82,7 @@ impl FileUndo {
     }
 
     fn diff(&self) -> String {
-        let path = self.path.display().to_string();
-        self.undo.as_ref().map(|(file, undo)| diff::unified(&file.text, &undo.text, &path, &path)).unwrap_or_default()
+        self.undo.as_ref().map(|(file, undo)| shown_diff(file, &undo.text)).unwrap_or_default()
     }
 }
 
@@ -208,13 +215,17 @@ fn conclude(files: &[FileUndo], decision: Decision, printer: Printer) {
         printer.error_text(why, Some(hint));
     }
     match (decision, of(&|file| decision == Decision::DryRun || file.written)) {
-        (Decision::No, _) if files.is_empty() => printer.note("leash has adopted nothing here"),
+        (Decision::No, _) if files.is_empty() => printer.note("nothing to do: leash has adopted nothing here"),
         (Decision::No, _) => printer.note("nothing was written"),
         (Decision::Yes, None) => printer.note("nothing was taken off the leash"),
         (Decision::DryRun, None) => {
             printer.note("there is nothing to take off the leash; `leash release --yes` forgets it")
         }
-        (Decision::Yes, Some(text)) => printer.note(format!("{text} taken off the leash; restart the clients")),
+        (Decision::Yes, Some(text)) => {
+            let written = files.iter().filter(|file| file.written).filter_map(|file| Client::find(file.client));
+            let clients = and_list(&clients_of(written.map(|client| client.name)));
+            printer.note(format!("{text} taken off the leash; restart {clients}"));
+        }
         (Decision::DryRun, Some(text)) => printer
             .note(format!("{text} would be taken off the leash; nothing was written: `leash release --yes` does it")),
     }
