@@ -1,4 +1,4 @@
-//! One file per command, named as typed. `choose`, `control`, `groups`, `ledger`, `survey`, `unit` and `unleashed` are parts that
+//! One file per command, named as typed. `choose`, `complete`, `control`, `groups`, `ledger`, `survey`, `unit` and `unleashed` are parts that
 //! several commands share.
 
 use clap::Parser as _;
@@ -12,6 +12,7 @@ mod adopt;
 mod attach;
 mod check;
 mod choose;
+mod complete;
 mod connect;
 mod control;
 mod demo;
@@ -36,6 +37,9 @@ mod why;
 
 /// Parses the command line and runs the command.
 pub(crate) fn dispatch(first: FirstLook) -> u8 {
+    if let Some(code) = complete::complete() {
+        return code;
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) if error.use_stderr() => {
