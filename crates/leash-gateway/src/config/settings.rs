@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::mistake::ConfigMistake;
 use leash_model::containment::Containment;
 use leash_model::limits;
 use leash_upstream::address::UpstreamServer;
@@ -43,6 +44,9 @@ pub struct Settings {
     pub servers: BTreeMap<String, ServerSettings>,
     /// The positions of the servers in the file, for mistakes that are found later.
     pub origins: BTreeMap<String, FilePosition>,
+    /// Servers that clients cannot use, with their mistakes: the gateway answers 503. One whose program is missing is in
+    /// `servers` as well.
+    pub unavailable: BTreeMap<String, Vec<ConfigMistake>>,
 }
 
 impl Settings {
@@ -68,6 +72,7 @@ impl Default for Settings {
             takeover: limits::TAKEOVER,
             servers: BTreeMap::new(),
             origins: BTreeMap::new(),
+            unavailable: BTreeMap::new(),
         }
     }
 }

@@ -12,7 +12,7 @@ use super::server::{Occupied, Server};
 use super::session::ClientSession;
 use super::stop::Stop;
 use crate::budget::{Bounds, Budget, BudgetClient, LimitReached, Share};
-use crate::config::Settings;
+use crate::config::{ServerTarget, Settings};
 use crate::connection::Principals;
 use crate::metrics::Metrics;
 use crate::respond::{self, Answer};
@@ -24,6 +24,7 @@ use leash_tree::owner::peer::Lookup;
 use leash_tree::owner::peer::resolver::Resolver;
 use leash_tree::owner::peer::watch::Watchers;
 use leash_tree::places::Places;
+use leash_upstream::address::HttpTransport;
 use leash_upstream::client::UpstreamClient;
 use leash_upstream::heap::{Counted, HeapTrimmer};
 use leash_upstream::notice::Notice;
@@ -68,6 +69,18 @@ impl Gateway {
     /// Reports a notice to the user.
     pub(crate) fn tell(&self, notice: impl FnOnce() -> Notice) {
         (self.tell)(notice());
+    }
+
+    /// Reports every server that clients can use, and its URL, to the user.
+    pub(crate) fn tell_servers(&self) {
+        let (address, settings) = (self.reached_at(), self.settings());
+        let available = settings.servers.iter().filter(|(name, _)| !settings.unavailable.contains_key(*name));
+        for (name, server) in available {
+            let is_sse =
+                matches!(&server.target, ServerTarget::Url(upstream) if upstream.transport == HttpTransport::Sse);
+            let url = format!("http://{address}/{name}/{}", if is_sse { "sse" } else { "mcp" });
+            self.tell(|| Notice::Serves { server: name.clone(), url });
+        }
     }
 
     /// Reports a warning to the user.
