@@ -1,3 +1,11 @@
+// The classes below have `[Symbol.asyncDispose]`, which the libraries of TypeScript have from `esnext` on. Declared again, the two
+// declarations are one.
+declare global {
+  interface SymbolConstructor {
+    readonly asyncDispose: unique symbol;
+  }
+}
+
 /** A server that the daemon starts. Any other key of a client's own configuration is passed on. */
 export interface StdioServer {
   command: string;

@@ -8,7 +8,7 @@ use hyper::{Method, Request, StatusCode, Uri, body::Incoming, header::CONTENT_LE
 
 use crate::admission::{self, ListenerRules};
 use crate::budget::{Bounds, BudgetClient, LimitReached, Share};
-use crate::config::{ServerTarget, Settings};
+use crate::config::{self, ServerTarget, Settings};
 use crate::connection::{ClientConnection, OwedResponse};
 use crate::control::{self, CallTarget, Job, Jobs};
 use crate::respond::{self, Answer};
@@ -55,7 +55,7 @@ async fn serve(
     if rules.token.is_some() {
         admission::take_token(&mut parts.headers);
     }
-    let RequestTarget { server, rest, job } = route(jobs, &parts.uri)?;
+    let RequestTarget { server, rest, job } = route(jobs, &settings, &parts.uri)?;
     let local = connection.is_clients_own(&parts.headers).then(|| Rc::clone(connection));
     let principal = gateway.principals.of(&parts.headers, peer.uid());
     let client = BudgetClient::of(principal, connection.peer.ip());
@@ -100,15 +100,26 @@ struct RequestTarget {
 }
 
 /// Finds the target of a request.
-fn route(jobs: &Jobs, uri: &Uri) -> Result<RequestTarget, Answer> {
+fn route(jobs: &Jobs, settings: &Settings, uri: &Uri) -> Result<RequestTarget, Answer> {
     let path = uri.path().strip_prefix('/').unwrap_or_default();
     // A configured server may still be called `s`: none of its paths contains a job's secret.
     if let Some((job, server, rest)) = path.strip_prefix("s/").and_then(|path| jobs.route(path)) {
         return Ok(RequestTarget { server, rest: rest.to_owned(), job: Some(job) });
     }
     let (name, rest) = path.split_once('/').ok_or_else(respond::no_such_path)?;
-    let server = jobs.gateway.server(name).ok_or_else(respond::no_such_path)?;
+    let server = jobs.gateway.server(name);
+    if let Some(mistake) = settings.unavailable.get(name).and_then(|mistakes| mistakes.first())
+        && !server.as_ref().is_some_and(|server| is_startable(server))
+    {
+        return Err(respond::unavailable(&format!("Service Unavailable: {}", mistake.what)));
+    }
+    let server = server.ok_or_else(respond::no_such_path)?;
     Ok(RequestTarget { server, rest: rest.trim_end_matches('/').to_owned(), job: None })
+}
+
+/// True if the program of a server that was missing when the configuration was read exists now.
+fn is_startable(server: &Server) -> bool {
+    config::is_startable(&server.settings().target, std::env::var_os("PATH").as_deref())
 }
 
 /// A page of leash itself.

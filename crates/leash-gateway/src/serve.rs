@@ -97,6 +97,8 @@ async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
         takeover::resume_sessions(&gateway, inherited)?;
     }
     gateway.tell(|| Notice::Listening(address));
+    gateway.tell_servers();
+    warn_unavailable(&gateway);
     gateway.tasks.spawn_local(sweep::sweep(Rc::clone(&gateway)));
     gateway.tasks.spawn_local(sweep_trees(Rc::clone(&gateway)));
     let stop = CancellationToken::new();
@@ -220,6 +222,16 @@ fn reload(gateway: &Rc<Gateway>, source: Option<&ConfigSource>) {
     }
     *gateway.settings.borrow_mut() = Rc::new(settings);
     gateway.tell(|| Notice::Reloaded { changed, removed });
+    warn_unavailable(gateway);
+}
+
+/// Warns about servers that clients cannot use.
+fn warn_unavailable(gateway: &Gateway) {
+    for (name, mistakes) in &gateway.settings().unavailable {
+        for mistake in mistakes {
+            gateway.warn(format!("{mistake}; clients of `{name}` get 503 (`leash serve --check` says more)"));
+        }
+    }
 }
 
 fn new_server(settings: crate::config::ServerSettings) -> Rc<Server> {

@@ -9,6 +9,13 @@ use leash_model::receipt::{Reason, Receipt};
 pub enum Notice {
     /// The gateway listens at this address.
     Listening(SocketAddr),
+    /// The gateway serves this server.
+    Serves {
+        /// The server's name.
+        server: String,
+        /// The address for its clients.
+        url: String,
+    },
     /// The control API is at this socket.
     ControlSocket(PathBuf),
     /// The control API is at this address.

@@ -1,39 +1,47 @@
 //! Checks on this machine that the programs of a configuration exist.
 
 use std::ffi::OsStr;
-use std::path::PathBuf;
 
 use super::mistake::ConfigMistake;
-use super::settings::{FilePosition, ServerCommand, ServerTarget, Settings};
+use super::settings::{FilePosition, ServerTarget, Settings};
 use leash_model::start_failure::{CommandOrigin, StartFailure};
 use leash_tree::platform::resolve::resolve;
 
 /// Searches for the program and the directory of every server. `path` is the PATH of this process, which a server
 /// inherits unless its `env` has another one.
 pub fn check_commands(settings: &Settings, path: Option<&OsStr>) -> Vec<ConfigMistake> {
+    missing(settings, path).into_iter().map(|(_, mistake)| mistake).collect()
+}
+
+/// The same, with the name of each server.
+pub(super) fn missing(settings: &Settings, path: Option<&OsStr>) -> Vec<(String, ConfigMistake)> {
     let mut found = Vec::new();
     for (name, server) in &settings.servers {
-        let ServerTarget::Command(line) = &server.target else { continue };
-        if let Err(failure) = check(line, path) {
-            let nowhere = FilePosition { file: "command".to_owned(), line: 0, column: 0 };
-            let FilePosition { file, line, column } = settings.origins.get(name).cloned().unwrap_or(nowhere);
-            let (what, hint) = (format!("server `{name}`: {}", failure.line()), failure.hint(CommandOrigin::File));
-            found.push(ConfigMistake { file, line, column, what, hint: Some(hint) });
-        }
+        let Err(failure) = check(&server.target, path) else { continue };
+        let nowhere = FilePosition { file: "command".to_owned(), line: 0, column: 0 };
+        let FilePosition { file, line, column } = settings.origins.get(name).cloned().unwrap_or(nowhere);
+        let (what, hint) = (format!("server `{name}`: {}", failure.line()), failure.hint(CommandOrigin::File));
+        found.push((name.clone(), ConfigMistake { file, line, column, what, hint: Some(hint) }));
     }
-    found.sort_by_key(|mistake| (mistake.line, mistake.column));
+    found.sort_by_key(|(_, mistake)| (mistake.line, mistake.column));
     found
 }
 
-fn check(line: &ServerCommand, path: Option<&OsStr>) -> Result<PathBuf, StartFailure> {
+/// True if the program and the directory of a server exist.
+pub(crate) fn is_startable(target: &ServerTarget, path: Option<&OsStr>) -> bool {
+    check(target, path).is_ok()
+}
+
+fn check(target: &ServerTarget, path: Option<&OsStr>) -> Result<(), StartFailure> {
+    let ServerTarget::Command(line) = target else { return Ok(()) };
     let path = line.env.get("PATH").map(OsStr::new).or(path);
-    resolve(OsStr::new(&line.command), path, line.cwd.as_deref())
+    resolve(OsStr::new(&line.command), path, line.cwd.as_deref()).map(drop)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::read;
+    use crate::config::{ServerCommand, read};
 
     fn check(servers: &str, expected: &[&str]) {
         let text = format!("{{\"mcpServers\": {{\n{servers}\n}}}}");

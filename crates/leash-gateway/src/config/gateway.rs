@@ -57,12 +57,18 @@ impl<'a> ConfigReader<'a> {
         let Some(entries) = self.object(field.value, "`mcpServers`", "`mcpServers`") else { return };
         let before = self.found.len();
         for entry in &entries.0 {
-            if let Some(server) = self.server(entry) {
+            let mistakes_before = self.found.len();
+            let server = self.server(entry);
+            if self.tolerant && self.found.len() > mistakes_before {
+                settings.unavailable.insert(entry.name.clone(), self.found.split_off(mistakes_before));
+                continue;
+            }
+            if let Some(server) = server {
                 settings.origins.insert(server.name.clone(), self.origin(entry.key));
                 settings.servers.insert(server.name.clone(), server);
             }
         }
-        if settings.servers.is_empty() && self.found.len() == before {
+        if settings.servers.is_empty() && settings.unavailable.is_empty() && self.found.len() == before {
             let what = if entries.0.is_empty() { "there are no servers" } else { "every server is switched off" };
             self.say(field.key, what, "a gateway needs at least one server".to_owned());
         }
@@ -104,15 +110,13 @@ impl<'a> ConfigReader<'a> {
 
     fn listen(&mut self, field: &Field<'a>) -> Option<SocketAddr> {
         let text = self.string(field)?;
-        let address = text.parse().ok();
+        // The name always means this machine (RFC 6761).
+        let numeric = text.strip_prefix("localhost:").map(|port| format!("127.0.0.1:{port}"));
+        let address = numeric.as_ref().unwrap_or(&text).parse().ok();
         if address.is_none() {
-            let hint = match text.strip_prefix("localhost:") {
-                Some(port) => {
-                    format!("write \"127.0.0.1:{}\" or \"[::1]:{}\"", port.escape_debug(), port.escape_debug())
-                }
-                None => "write an IP address and a port, as in \"127.0.0.1:5327\" or \"[::1]:5327\"".to_owned(),
-            };
-            self.say(field.value.get(), format!("{field}: `{}` is not an address", text.escape_debug()), hint);
+            let hint = "write an IP address and a port, as in \"127.0.0.1:5327\" or \"[::1]:5327\"";
+            let what = format!("{field}: `{}` is not an address", text.escape_debug());
+            self.say(field.value.get(), what, hint.to_owned());
         }
         address
     }

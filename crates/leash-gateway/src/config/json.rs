@@ -15,6 +15,8 @@ pub(super) struct ConfigReader<'a> {
     pub(super) variable: &'a dyn Fn(&str) -> Option<String>,
     /// True if the address or the token comes from elsewhere.
     pub(super) overridden: bool,
+    /// True if a mistake in a server refuses only this server.
+    pub(super) tolerant: bool,
     /// True if variables are expanded.
     pub(super) expands: bool,
     /// The terms of a server that gives none of its own.
@@ -76,7 +78,7 @@ impl<'a> ConfigReader<'a> {
     /// A reader that expands variables.
     pub(super) fn new(text: &'a str, file: &'a str, variable: &'a dyn Fn(&str) -> Option<String>) -> ConfigReader<'a> {
         let (defaults, found) = (ServerTerms::default(), Vec::new());
-        ConfigReader { text, file, variable, overridden: false, expands: true, defaults, found }
+        ConfigReader { text, file, variable, overridden: false, tolerant: false, expands: true, defaults, found }
     }
 
     /// Records a mistake. `at` is a part of the text.

@@ -11,6 +11,7 @@ mod commands;
 mod expand;
 mod gateway;
 mod json;
+mod jsonc;
 mod keys;
 mod mistake;
 mod pointer;
@@ -25,6 +26,7 @@ mod tests;
 mod values;
 
 pub use commands::check_commands;
+pub(crate) use commands::is_startable;
 pub use keys::did_you_mean;
 pub use mistake::{ConfigMistake, ConfigMistakes};
 pub(crate) use request::{
@@ -34,7 +36,7 @@ pub use settings::{
     FilePosition, KeepAlive, LocalUsers, OwnerPolicy, PORT, Secret, ServerCommand, ServerSettings, ServerTarget,
     SessionPolicy, Settings,
 };
-pub use single::single;
+pub use single::{is_server_name, single};
 pub(crate) use table::Table;
 
 /// Reads a configuration. `file` is the file name in mistakes, `variable` looks up the environment.
@@ -48,7 +50,7 @@ pub(crate) use table::Table;
 /// assert_eq!(mistakes.all()[0].to_string(), "leash.json:1:2: there are no servers");
 /// ```
 pub fn read(text: &str, file: &str, variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, ConfigMistakes> {
-    let (settings, found) = read_all(text, file, variable, false);
+    let (settings, found) = read_all(text, file, variable, &ReadContext { strict: true, ..ReadContext::default() });
     ConfigMistakes::none(found)?;
     Ok(settings)
 }
@@ -61,6 +63,12 @@ pub struct ReadContext<'a> {
     /// True if the address or the token comes from elsewhere. Then the reader does not check whether the address needs
     /// a token; the caller does, with [`Settings::is_exposed`], when both are known.
     pub overridden: bool,
+    /// True if every mistake refuses the whole file. False: a server whose program is missing is
+    /// [unavailable](Settings::unavailable), and the others are served.
+    pub strict: bool,
+    /// True if the file is a client's own. Then any mistake in a server makes only this server unavailable, unless
+    /// `strict` is set.
+    pub of_client: bool,
 }
 
 /// The same, and also searches for every program as [`check_commands`] does: returns all mistakes at once.
@@ -70,22 +78,33 @@ pub fn read_here(
     variable: &dyn Fn(&str) -> Option<String>,
     here: ReadContext<'_>,
 ) -> Result<Settings, ConfigMistakes> {
-    let (settings, mut found) = read_all(text, file, variable, here.overridden);
-    found.extend(check_commands(&settings, here.path));
-    ConfigMistakes::none(found)?;
+    let (mut settings, mut found) = read_all(text, file, variable, &here);
+    let missing = commands::missing(&settings, here.path);
+    let usable = settings.servers.len() > missing.len();
+    if here.strict || !usable || !found.is_empty() {
+        found.extend(missing.into_iter().map(|(_, mistake)| mistake));
+        found.extend(std::mem::take(&mut settings.unavailable).into_values().flatten());
+        ConfigMistakes::none(found)?;
+        return Ok(settings);
+    }
+    settings.unavailable.extend(missing.into_iter().map(|(name, mistake)| (name, vec![mistake])));
     Ok(settings)
 }
 
-/// The settings as far as they could be read, and all mistakes.
+/// The settings as far as they could be read, and all mistakes that refuse the file.
 fn read_all(
     text: &str,
     file: &str,
     variable: &dyn Fn(&str) -> Option<String>,
-    overridden: bool,
+    here: &ReadContext<'_>,
 ) -> (Settings, Vec<ConfigMistake>) {
     // Editors on Windows write a byte order mark at the start.
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut reader = json::ConfigReader { overridden, ..json::ConfigReader::new(text, file, variable) };
+    let text = jsonc::strict(text.strip_prefix('\u{feff}').unwrap_or(text));
+    let mut reader = json::ConfigReader {
+        overridden: here.overridden,
+        tolerant: here.of_client && !here.strict,
+        ..json::ConfigReader::new(&text, file, variable)
+    };
     let settings = reader.file();
     (settings, reader.found)
 }

@@ -321,6 +321,7 @@ mod tests {
             r#"{"mcpServers": {"a": {"command": "x", "disabled": true}}}"#,
             &["/mcpServers: every server is switched off"],
         );
+        check("{ // mine\n}", &["not JSON: this is not JSON: key must be a string (line 1, column 3)"]);
         check("", &["not JSON: this is not JSON: EOF while parsing a value (line 1, column 1)"]);
     }
 

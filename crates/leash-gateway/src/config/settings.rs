@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::{fmt, path::PathBuf, time::Duration};
 
+use super::mistake::ConfigMistake;
 use leash_model::{containment::Containment, limits};
 use leash_upstream::address::UpstreamServer;
 
@@ -40,6 +41,9 @@ pub struct Settings {
     pub servers: BTreeMap<String, ServerSettings>,
     /// The positions of the servers in the file, for mistakes that are found later.
     pub origins: BTreeMap<String, FilePosition>,
+    /// Servers that clients cannot use, with their mistakes: the gateway answers 503. One whose program is missing is in
+    /// `servers` as well.
+    pub unavailable: BTreeMap<String, Vec<ConfigMistake>>,
 }
 
 impl Settings {
@@ -65,6 +69,7 @@ impl Default for Settings {
             takeover: limits::TAKEOVER,
             servers: BTreeMap::new(),
             origins: BTreeMap::new(),
+            unavailable: BTreeMap::new(),
         }
     }
 }

@@ -45,6 +45,11 @@ pub fn single(name: &str, target: ServerTarget, policy: SessionPolicy) -> Result
     Ok(Settings { servers: BTreeMap::from([(name.to_owned(), server)]), ..Settings::default() })
 }
 
+/// True if a server can have this name.
+pub fn is_server_name(name: &str) -> bool {
+    check_name(name).is_ok()
+}
+
 /// Checks that a name can be part of a path. The error is what is wrong with it, and a hint.
 pub(super) fn check_name(name: &str) -> Result<(), (String, String)> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);

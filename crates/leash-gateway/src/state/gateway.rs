@@ -9,14 +9,15 @@ use tokio_util::task::TaskTracker;
 use super::server::{Occupied, Server};
 use super::{keeper_link::KeeperLink, session::ClientSession, stop::Stop};
 use crate::budget::{Bounds, Budget, BudgetClient, LimitReached, Share};
+use crate::config::{ServerTarget, Settings};
 use crate::respond::{self, Answer};
-use crate::{config::Settings, connection::Principals, metrics::Metrics};
+use crate::{connection::Principals, metrics::Metrics};
 use crate::{response_memory::ResponseMemory, timers::Timers};
 use leash_model::receipt::Reason;
 use leash_tree::owner::{peer::Lookup, peer::resolver::Resolver, peer::watch::Watchers};
 use leash_tree::{ledger::book::Book, places::Places};
 use leash_upstream::heap::{Counted, HeapTrimmer};
-use leash_upstream::{client::UpstreamClient, notice::Notice};
+use leash_upstream::{address::HttpTransport, client::UpstreamClient, notice::Notice};
 
 /// The label that names the gateway of a tree.
 pub(crate) const GATEWAY_LABEL: &str = "gateway";
@@ -58,6 +59,18 @@ impl Gateway {
     /// Reports a notice to the user.
     pub(crate) fn tell(&self, notice: impl FnOnce() -> Notice) {
         (self.tell)(notice());
+    }
+
+    /// Reports every server that clients can use, and its URL, to the user.
+    pub(crate) fn tell_servers(&self) {
+        let (address, settings) = (self.reached_at(), self.settings());
+        let available = settings.servers.iter().filter(|(name, _)| !settings.unavailable.contains_key(*name));
+        for (name, server) in available {
+            let is_sse =
+                matches!(&server.target, ServerTarget::Url(upstream) if upstream.transport == HttpTransport::Sse);
+            let url = format!("http://{address}/{name}/{}", if is_sse { "sse" } else { "mcp" });
+            self.tell(|| Notice::Serves { server: name.clone(), url });
+        }
     }
 
     /// Reports a warning to the user.

@@ -6,11 +6,13 @@
 //! stay as they are.
 
 pub mod backups;
+mod caution;
 pub mod diff;
 pub mod file;
 mod name;
 pub mod release;
 pub mod rewrite;
+pub mod secrets;
 #[cfg(test)]
 mod tests;
 pub mod upstream;
@@ -18,6 +20,8 @@ pub mod upstream;
 use std::io;
 
 use serde::{Deserialize, Serialize};
+
+pub use caution::Caution;
 
 use crate::clients::entry::{ConfigEntry, EntryKind, entries};
 use crate::clients::text::TextError;
@@ -45,6 +49,15 @@ pub struct AdoptPlan {
     pub adopted: Vec<Adopted>,
     /// Servers that stay unchanged.
     pub left: Vec<UnchangedServer>,
+    /// Warnings about servers that leash would start.
+    pub cautions: Vec<Caution>,
+}
+
+impl AdoptPlan {
+    /// A plan that changes nothing.
+    pub fn none(text: String) -> AdoptPlan {
+        AdoptPlan { after: text, splices: Vec::new(), adopted: Vec::new(), left: Vec::new(), cautions: Vec::new() }
+    }
 }
 
 /// A change to a text.
@@ -164,18 +177,31 @@ pub enum UnchangedReason {
 }
 
 impl UnchangedReason {
-    /// The advice for the user, if there is any.
-    pub fn hint(&self) -> Option<&'static str> {
+    /// The advice for the user about this server, if there is any.
+    pub fn hint(&self, server: &str) -> Option<String> {
         match self {
             UnchangedReason::Leashed
             | UnchangedReason::Disabled
             | UnchangedReason::Unknown(_)
             | UnchangedReason::NeedsClient(_) => None,
-            UnchangedReason::OwnPath => Some("give the whole path of leash (--leash)"),
-            UnchangedReason::Url => Some("ask for it by name (--server) or for all of them (--all)"),
+            UnchangedReason::OwnPath => Some("give the whole path of leash: --leash PATH".to_owned()),
+            UnchangedReason::Url => Some(format!("add --server {server}, or --all for every HTTP server")),
             UnchangedReason::Secret(_) => {
-                Some("put it into a variable that the client expands, such as `Bearer ${TOKEN}`")
+                Some("put it into a variable that the client expands, such as `Bearer ${TOKEN}`".to_owned())
             }
+        }
+    }
+
+    /// The reason in two or three words, for a count of servers.
+    pub fn short(&self) -> &'static str {
+        match self {
+            UnchangedReason::Leashed => "on the leash already",
+            UnchangedReason::Disabled => "disabled",
+            UnchangedReason::Unknown(_) => "of an unknown form",
+            UnchangedReason::OwnPath => "with a PATH of its own",
+            UnchangedReason::Url => "over HTTP",
+            UnchangedReason::Secret(_) => "with a secret",
+            UnchangedReason::NeedsClient(_) => "dependent on the client",
         }
     }
 }
@@ -232,7 +258,7 @@ pub fn carry_out(store: &backups::BackupStore, file: &ConfigFile, plan: &AdoptPl
 
 /// Plans the change of a file. Fails if the text can't be parsed.
 pub fn plan(file: &ConfigFile, request: &AdoptRequest<'_>) -> Result<AdoptPlan, TextError> {
-    let mut plan = AdoptPlan { after: String::new(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
+    let mut plan = AdoptPlan::none(String::new());
     let entries = entries(file)?;
     let names: Vec<&str> = entries.iter().map(ConfigEntry::name).collect();
     for entry in &entries {
@@ -244,6 +270,7 @@ pub fn plan(file: &ConfigFile, request: &AdoptRequest<'_>) -> Result<AdoptPlan, 
         match rewrite_entry(file, entry, &names, &wanted) {
             Ok(None) => {}
             Ok(Some(rewritten)) => {
+                plan.cautions.extend(caution::caution(entry));
                 plan.splices.extend(rewritten.splices);
                 plan.adopted.push(rewritten.adopted);
             }
@@ -274,6 +301,7 @@ fn is_as_planned(file: &ConfigFile, after: &str, adopted: &[Adopted]) -> bool {
 fn give_up(plan: &mut AdoptPlan, text: &str) {
     text.clone_into(&mut plan.after);
     plan.splices.clear();
+    plan.cautions.clear();
     let why = || UnchangedReason::Unknown("the file is written in a way that can't be changed safely".to_owned());
     plan.left.extend(plan.adopted.drain(..).map(|adopted| UnchangedServer { path: adopted.path, why: why() }));
 }

@@ -4,19 +4,14 @@
 //! secret stays unchanged. Headers go through the environment, which only the same user can read.
 
 use super::rewrite::{PlacedChange, Rewritten, change, unexpected_shape};
+use super::secrets::{HARMLESS, holds_secret, refers};
 use super::{UnchangedReason, run_words};
 use crate::clients::entry::ConfigEntry;
 use crate::clients::text::{Format, MapMember, Node, Value, write};
 use crate::clients::{ConfigFile, Shape};
 
-/// Headers that contain no secret, whatever their value is.
-const HARMLESS: [&str; 4] = ["accept", "content-type", "user-agent", "mcp-protocol-version"];
-
 /// Keys that tell a client to sign in by itself.
 const SIGN_IN: [&str; 6] = ["oauth", "auth", "authProviderType", "oauth_resource", "scopes", "headersHelper"];
-
-/// Parts of names of query parameters that contain secrets.
-const SECRET_NAMES: [&str; 8] = ["key", "token", "secret", "password", "passwd", "auth", "sig", "credential"];
 
 /// Rewrites an entry with a URL.
 pub fn url(
@@ -55,31 +50,10 @@ fn check_address(url: &str) -> Result<(), UnchangedReason> {
     }
     let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
     let rest = rest.ok_or_else(|| UnchangedReason::Unknown("its address is neither http nor https".to_owned()))?;
-    let (before, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (authority, path) = before.split_once('/').unwrap_or((before, ""));
-    let named = query.split('&').any(|pair| {
-        let name = pair.split('=').next().unwrap_or_default().to_ascii_lowercase();
-        SECRET_NAMES.iter().any(|secret| name.contains(secret))
-    });
-    if authority.contains('@') || named || path.split('/').any(looks_random) {
+    if holds_secret(rest) {
         return Err(UnchangedReason::Secret("its address".to_owned()));
     }
     Ok(())
-}
-
-/// True if a part of a path looks like a key rather than a word: long, with letters and digits mixed.
-fn looks_random(part: &str) -> bool {
-    let digits = part.bytes().filter(u8::is_ascii_digit).count();
-    let letters = part.bytes().filter(u8::is_ascii_alphabetic).count();
-    part.len() >= 20 && digits >= 4 && letters >= 4
-}
-
-/// True if a client would expand a variable in it.
-fn refers(text: &str) -> bool {
-    let dollar = text.match_indices('$').any(|(at, _)| {
-        text[at + 1..].starts_with(|letter: char| letter == '{' || letter == '_' || letter.is_ascii_alphabetic())
-    });
-    dollar || text.contains("{env:") || text.contains("{file:")
 }
 
 /// The transport of the server, if the entry names it. Gemini names it by the key of the URL.

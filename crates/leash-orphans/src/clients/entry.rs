@@ -25,13 +25,49 @@ pub enum ServerLaunch {
 }
 
 impl ServerLaunch {
+    /// The program and its arguments in one list.
+    pub fn words(&self) -> Vec<&str> {
+        match self {
+            ServerLaunch::Stdio { command, args, .. } => {
+                std::iter::once(command).chain(args).map(String::as_str).collect()
+            }
+            ServerLaunch::Url { .. } => Vec::new(),
+        }
+    }
+
     /// True if it already runs under leash, perhaps through a wrapper (`env`, `sudo`, a path).
     pub fn is_leashed(&self) -> bool {
-        let ServerLaunch::Stdio { command, args, .. } = self else { return false };
-        let words: Vec<&str> = std::iter::once(command).chain(args).map(String::as_str).collect();
-        let is_leash = |word: &str| Path::new(word).file_name().is_some_and(|name| name == "leash");
-        words.windows(2).any(|pair| is_leash(pair[0]) && matches!(pair[1], "run" | "connect" | "attach"))
+        leash_word(&self.words()).is_some()
     }
+
+    /// The server's own command line: the words after `leash run` and its options, or all words.
+    pub fn unleashed(&self) -> Vec<&str> {
+        let words = self.words();
+        let own =
+            leash_word(&words).filter(|leash| words[leash + 1] == "run").map(|leash| after_options(&words, leash + 2));
+        own.map_or_else(|| words.clone(), |own| words[own..].to_vec())
+    }
+}
+
+/// The index of the first word that is neither an option of `leash run` nor an option's value. Of its options, only
+/// `-v` has no value.
+fn after_options(words: &[&str], mut at: usize) -> usize {
+    while let Some(word) = words.get(at) {
+        match *word {
+            "--" => return at + 1,
+            "-v" | "--verbose" => at += 1,
+            word if word.starts_with("--") && word.contains('=') => at += 1,
+            word if word.starts_with('-') => at += 2,
+            _ => return at,
+        }
+    }
+    words.len()
+}
+
+/// The index of the word `leash`, if the next word is a leash command that holds a server.
+fn leash_word(words: &[&str]) -> Option<usize> {
+    let is_leash = |word: &str| Path::new(word).file_name().is_some_and(|name| name == "leash");
+    words.windows(2).position(|pair| is_leash(pair[0]) && matches!(pair[1], "run" | "connect" | "attach"))
 }
 
 /// One entry of a file, with its place in the text.
@@ -82,10 +118,14 @@ pub fn entries(file: &ConfigFile) -> Result<Vec<ConfigEntry>, text::TextError> {
     if file.text.trim_matches(['\u{feff}', ' ', '\t', '\r', '\n']).is_empty() {
         return Ok(Vec::new());
     }
-    let root = file.place.format.parse(&file.text)?;
+    Ok(entries_in(&file.place.format.parse(&file.text)?, file))
+}
+
+/// The entries of a file whose text was parsed.
+pub fn entries_in(root: &Node, file: &ConfigFile) -> Vec<ConfigEntry> {
     let mut found: Vec<ConfigEntry> = Vec::new();
     for map in file.place.maps {
-        for (path, node) in follow(&root, map, Vec::new()) {
+        for (path, node) in follow(root, map, Vec::new()) {
             for member in node.members().unwrap_or_default() {
                 let mut path = path.clone();
                 path.push(member.key.clone());
@@ -103,7 +143,7 @@ pub fn entries(file: &ConfigFile) -> Result<Vec<ConfigEntry>, text::TextError> {
             }
         }
     }
-    Ok(found)
+    found
 }
 
 fn same(map: &[&str], path: &[String]) -> bool {
@@ -293,5 +333,16 @@ mod tests {
         for line in ["npx leash", "leash-tool run", "x leash", "dog --leash run"] {
             assert!(!launch(line).is_leashed(), "{line}");
         }
+        for line in [
+            "leash run --name=a -- npx x",
+            "leash run npx x",
+            "leash run -v --grace 2s --name=a npx x",
+            "env A=1 leash run --verbose npx x",
+            "npx x",
+        ] {
+            assert_eq!(launch(line).unleashed(), ["npx", "x"], "{line}");
+        }
+        assert_eq!(launch("leash run npx -- x").unleashed(), ["npx", "--", "x"]);
+        assert_eq!(launch("leash connect http://h").unleashed(), ["leash", "connect", "http://h"]);
     }
 }

@@ -7,13 +7,16 @@
 
 pub mod entry;
 pub mod places;
+mod recognise;
 pub mod table;
 pub mod text;
+pub mod translate;
 
 use std::path::PathBuf;
 
 pub use entry::{ConfigEntry, ServerLaunch};
-pub use places::{ConfigFile, Roots, configs};
+pub use places::{ConfigFile, Roots, configs, project_configs};
+pub use recognise::recognise;
 pub use table::CLIENTS;
 pub use text::Format;
 

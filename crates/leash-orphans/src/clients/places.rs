@@ -111,6 +111,17 @@ pub fn configs(roots: &Roots) -> (Vec<ConfigFile>, Vec<Note>) {
     (found, notes)
 }
 
+/// Reads the configuration files of the project in a directory. A file that can't be read is left out.
+pub fn project_configs(dir: &Path) -> Vec<ConfigFile> {
+    let places = CLIENTS.iter().flat_map(|client| client.places.iter().map(move |place| (client, place)));
+    let of_projects = places.filter(|(_, place)| place.root == Root::Project);
+    let read = |(client, place): (&'static Client, &'static ConfigPlace)| {
+        let path = dir.join(place.path);
+        Some(ConfigFile { client, place, text: read(&path).ok().flatten()?, path })
+    };
+    of_projects.filter_map(read).collect()
+}
+
 /// The text of a file, or `None` if it does not exist.
 pub fn read(path: &Path) -> io::Result<Option<String>> {
     // Opening a FIFO without a writer would block, so open without blocking.

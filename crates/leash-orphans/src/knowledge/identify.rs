@@ -10,9 +10,11 @@ use crate::clients::{CLIENTS, Client};
 use crate::facts::{Evidence, Process};
 
 mod launch;
+mod name;
 mod variables;
 
 use launch::{LaunchedProgram, Launcher};
+pub use name::server_name;
 pub(super) use variables::named as named_variables;
 use variables::{expand, fits, has_variables, is_all_variable};
 

@@ -13,8 +13,9 @@ use super::values;
 /// command. Comments, order and layout stay. HTTP servers become `leash connect` where asked for. `leash release`
 /// undoes it.
 ///
-/// Nothing is written without --yes or a yes at the terminal. The exit code is 1 when a file could not be read or
-/// changed.
+/// What is shown hides secrets (***); the files are written complete. Nothing is written without --yes or a yes at the
+/// terminal. The exit code is 1 when a file could not be read or changed, and 2 when a client, a server, a directory or a
+/// program that was named is not there.
 #[derive(Debug, Args)]
 pub(crate) struct Adopt {
     /// Only these clients, such as claude-code, cursor or codex [default: all that are found]
@@ -51,7 +52,8 @@ pub(crate) struct Adopt {
 /// If a file was not changed since, leash restores it byte by byte. Otherwise leash restores each entry that it
 /// changed and keeps everything else; it reports the entries that it can't restore safely and does not touch them.
 ///
-/// Nothing is written without --yes or a yes at the terminal. The exit code is 1 when something could not be undone.
+/// What is shown hides secrets (***). Nothing is written without --yes or a yes at the terminal. The exit code is 1 when
+/// something could not be undone, and 2 when a server that was named is not adopted.
 #[derive(Debug, Args)]
 pub(crate) struct Release {
     /// Only these clients [default: all]

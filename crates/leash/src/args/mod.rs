@@ -241,6 +241,9 @@ pub(crate) enum DemoPart {
 }
 
 /// Print a completion script for a shell
+///
+/// The script asks leash for sessions that are alive, for servers and for clients. Load it when the shell starts, so that
+/// it always fits this leash: `source <(leash completions bash)`.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
     /// The shell

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 
 use super::values;
 
@@ -16,19 +16,24 @@ use super::values;
 /// with the gateway.
 ///
 /// The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json; it is read again
-/// on SIGHUP and when the file changes. One server needs no file: --name NAME and either --url URL or -- COMMAND.
+/// on SIGHUP and when the file changes. --config also takes the file of an MCP client as it is: ~/.claude.json, Cursor's
+/// mcp.json, VS Code's, Codex's config.toml and others. One server needs no file: -- COMMAND or --url URL.
 ///
 /// Programs create their own sessions through the control socket, control.sock in the runtime directory: POST
 /// /v1/sessions with their mcpServers, DELETE when the job is done. Only processes of the same user and of root can
 /// use it.
 #[derive(Debug, Args)]
+#[command(group = ArgGroup::new("server").args(["name", "url", "command"]).multiple(true))]
 pub(crate) struct Serve {
-    /// The configuration: {"mcpServers": {...}, "leash": {...}}
+    /// The configuration: {"mcpServers": {...}, "leash": {...}}, or the file of an MCP client
     #[arg(long, value_name = "FILE", conflicts_with_all = ["name", "url", "command"])]
     pub(crate) config: Option<PathBuf>,
     /// Where to listen [default: 127.0.0.1:5327]; an address that others can reach needs a token
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
     pub(crate) listen: Option<SocketAddr>,
+    /// Listen on this port of 127.0.0.1
+    #[arg(long, value_name = "PORT", conflicts_with = "listen")]
+    pub(crate) port: Option<u16>,
     /// Ask clients for the bearer token in this variable
     #[arg(long, value_name = "VARIABLE", value_parser = values::short)]
     pub(crate) token_env: Option<String>,
@@ -36,6 +41,9 @@ pub(crate) struct Serve {
     /// [default: own]
     #[arg(long, value_name = "USERS")]
     pub(crate) local_users: Option<LocalUsersArg>,
+    /// Serve nothing if one server cannot be served [default: warn, and answer 503 for this server]
+    #[arg(long)]
+    pub(crate) strict: bool,
     /// Report every mistake in the configuration and exit
     #[arg(long)]
     pub(crate) check: bool,
@@ -58,7 +66,7 @@ pub(crate) struct ControlArgs {
     #[arg(long)]
     pub(crate) no_control: bool,
     /// Serve the control API on this address as well; it always needs a token
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = values::address)]
     pub(crate) control_listen: Option<SocketAddr>,
     /// Ask callers of --control-listen for the bearer token in this variable
     #[arg(long, value_name = "VARIABLE", requires = "control_listen", value_parser = values::short)]
@@ -78,11 +86,11 @@ pub(crate) struct ControlArgs {
 /// One server on the command line.
 #[derive(Debug, Args)]
 pub(crate) struct SingleServer {
-    /// Its name, which is its path: /NAME/mcp
+    /// Its name, which is its path: /NAME/mcp [default: that of its package, script or program, or its host]
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// It is an HTTP server at this address
-    #[arg(long, value_name = "URL", requires = "name", conflicts_with = "command")]
+    #[arg(long, value_name = "URL", conflicts_with = "command")]
     pub(crate) url: Option<String>,
     /// The transport of the HTTP server
     #[arg(long, value_name = "TRANSPORT", default_value = "http", requires = "url")]
@@ -91,37 +99,37 @@ pub(crate) struct SingleServer {
     #[arg(long = "header", value_name = "HEADER", requires = "url")]
     pub(crate) headers: Vec<String>,
     /// End a session that was idle for this long, or `never` [default: 30m]
-    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration_or_never)]
+    #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration_or_never)]
     pub(crate) idle: Option<IdleLimit>,
     /// End a session of this age
-    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration)]
     pub(crate) max_age: Option<Duration>,
     /// Most sessions at once
-    #[arg(long, value_name = "COUNT", requires = "name")]
+    #[arg(long, value_name = "COUNT", requires = "server")]
     pub(crate) max_sessions: Option<usize>,
     /// Most sessions at once of one client [default: nine tenths of all]
-    #[arg(long, value_name = "COUNT", requires = "name")]
+    #[arg(long, value_name = "COUNT", requires = "server")]
     pub(crate) max_sessions_per_client: Option<usize>,
     /// Time between the steps of the ending ladder [default: 2s]
-    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration)]
     pub(crate) grace: Option<Duration>,
     /// How long a session outlives its client's process [default: 5s]
-    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration)]
     pub(crate) linger: Option<Duration>,
     /// How long the server may take to answer `initialize` [default: 60s]
-    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration)]
     pub(crate) init_timeout: Option<Duration>,
     /// Ping clients that listen this often; three unanswered pings end the session
-    #[arg(long, value_name = "DURATION", requires = "name", value_parser = values::duration)]
+    #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration)]
     pub(crate) keep_alive: Option<Duration>,
     /// Open a session anew on the client's behalf when the HTTP server has lost it
     #[arg(long, requires = "url")]
     pub(crate) revive: bool,
     /// The owner of a session: the client's process if leash can find it (auto), or only its traffic
-    #[arg(long, value_name = "OWNER", default_value = "auto", requires = "name")]
+    #[arg(long, value_name = "OWNER", default_value = "auto", requires = "server")]
     pub(crate) owner: SessionOwnerArg,
     /// The server and its arguments
-    #[arg(last = true, requires = "name", value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 

@@ -1,5 +1,6 @@
 //! Parsers for values on the command line.
 
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -35,6 +36,20 @@ pub(super) fn short(text: &str) -> Result<String, String> {
 pub(super) fn label(text: &str) -> Result<Pair, String> {
     let pair: Pair = text.parse()?;
     if text.len() > LABEL_LENGTH { Err(format!("it is longer than {LABEL_LENGTH} bytes")) } else { Ok(pair) }
+}
+
+/// An address to listen at. A name is resolved; IPv4 comes first, because most clients try it.
+pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    if text.rsplit_once(':').is_none_or(|(_, port)| port.parse::<u16>().is_err()) {
+        return Err("write an address and a port, as in 127.0.0.1:5327".to_owned());
+    }
+    let found = text.to_socket_addrs().map_err(|error| format!("it cannot be resolved: {error}"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    let best = found.iter().find(|address| address.is_ipv4()).or(found.first());
+    best.copied().ok_or_else(|| "the name has no address".to_owned())
 }
 
 /// The command with which other programs start leash. leash recognises its own entries by this name.

@@ -1,24 +1,37 @@
 //! `leash adopt`.
 
+mod named;
+mod said;
+mod words;
+
 use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 
 use leash_orphans::adopt::backups::{BackupError, BackupStore};
-use leash_orphans::adopt::{self, AdoptPlan, AdoptRequest, diff};
+use leash_orphans::adopt::{self, AdoptPlan, AdoptRequest, diff, secrets};
 use leash_orphans::clients::{self, CLIENTS, Client, ConfigFile, Note, Scope};
 use serde_json::{Value, json};
 
 use crate::args::Adopt;
-use crate::output::message::counted;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
 use leash_model::error::with_causes;
 
+pub(super) use named::near;
+pub(super) use words::{and_list, clients_of};
+
 pub(crate) fn adopt(args: &Adopt) -> u8 {
     let printer = Printer::new(false);
     let Some(chosen) = chosen(&args.clients, printer) else { return exit_code::USAGE };
-    let Some(roots) = places::roots(&args.projects) else {
+    let refuse = |(text, hint): (String, String)| {
+        printer.error_text(text, Some(&hint));
+        exit_code::USAGE
+    };
+    if let Err(refusal) = named::check_paths(args) {
+        return refuse(refusal);
+    }
+    let Some((files, unshared, mut notes)) = read(&args.projects, &chosen) else {
         printer.error_text("there is no home directory to look for configurations in", Some("set HOME"));
         return exit_code::LEASH_FAILED;
     };
@@ -26,22 +39,25 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     if Path::new(&program).file_name().is_none_or(|name| name != "leash") {
         // Under another name, leash would not recognise its own entries later.
         let text = format!("this program is not called `leash` but `{program}`");
-        printer.error_text(
-            text,
-            Some("give it the name `leash`, or name the program that clients shall start with --leash PATH"),
-        );
-        return exit_code::USAGE;
+        let hint = "give it the name `leash`, or name the program that clients shall start with --leash PATH";
+        return refuse((text, hint.to_owned()));
+    }
+    // A file that can't be read may be the one that is meant.
+    let unread = notes.len();
+    if let Err(refusal) = named::check(args, &files, &unshared)
+        && unread == 0
+    {
+        return refuse(refusal);
     }
     let wish = AdoptRequest { program: &program, servers: &args.servers, with_urls: args.all };
-    let (files, mut notes) = clients::configs(&roots);
-    let files: Vec<ConfigFile> = files.into_iter().filter(|file| chosen.contains(&file.client.id)).collect();
-    let unread = notes.len();
-    let mut changes = plans(files, &wish, &mut notes);
-    let wanted = changes.iter().any(|change| change.is_change());
+    let (mut changes, mut passed) = plans(files, &wish, &mut notes);
+    passed.extend(unshared.into_iter().filter_map(|file| PassedOver::project(&file, &wish)));
     if !args.json {
-        changes.iter().for_each(|change| show(change, printer));
+        changes.iter().for_each(|change| said::show(change, printer));
+        passed.iter().for_each(|passed| said::show_passed(passed, printer));
         notes.iter().for_each(|note| printer.warning(note_line(note)));
     }
+    let wanted = changes.iter().any(FileChange::is_change);
     let decision = if wanted { decide(args.yes, args.diff || args.json, printer) } else { Decision::No };
     if decision == Decision::Yes
         && let Err(error) = write(&mut changes)
@@ -51,12 +67,26 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     }
     let failed = unread > 0 || changes.iter().any(|change| change.result.is_err());
     if args.json {
-        let files: Vec<Value> = changes.iter().map(as_json).collect();
-        printer.exact(format!("{:#}\n", json!({ "version": 1, "files": files, "notes": notes })));
+        let files: Vec<Value> = changes.iter().map(said::as_json).collect();
+        let passed: Vec<Value> = passed.iter().map(said::passed_as_json).collect();
+        printer
+            .exact(format!("{:#}\n", json!({ "version": 1, "files": files, "passed_over": passed, "notes": notes })));
     } else {
-        conclude(&changes, decision, printer);
+        said::conclude(&changes, &passed, decision, printer);
     }
     if failed { exit_code::NOT_ALL } else { exit_code::OK }
+}
+
+/// The files of the chosen clients that leash may change, the files of the project in this directory that the user did
+/// not ask for, and notes. `None` without a home directory.
+fn read(projects: &[PathBuf], chosen: &[&str]) -> Option<(Vec<ConfigFile>, Vec<ConfigFile>, Vec<Note>)> {
+    let (mut files, notes) = clients::configs(&places::roots(projects)?);
+    let mut unshared = std::env::current_dir().map(|here| clients::project_configs(&here)).unwrap_or_default();
+    unshared.retain(|file| !files.iter().any(|other| other.path == file.path));
+    for files in [&mut files, &mut unshared] {
+        files.retain(|file| chosen.contains(&file.client.id));
+    }
+    Some((files, unshared, notes))
 }
 
 /// The requested ids, or all. `None` if one is unknown; the error was printed.
@@ -104,65 +134,97 @@ impl FileChange {
     }
 
     fn diff(&self) -> String {
-        let path = self.file.path.display().to_string();
-        diff::unified(&self.file.text, &self.plan.after, &path, &path)
+        shown_diff(&self.file, &self.plan.after)
     }
 }
 
-fn plans(files: Vec<ConfigFile>, wish: &AdoptRequest<'_>, notes: &mut Vec<Note>) -> Vec<FileChange> {
+/// The change of a file for people: its secrets are hidden, so it is not for `patch`.
+pub(super) fn shown_diff(file: &ConfigFile, after: &str) -> String {
+    if file.text == after {
+        return String::new();
+    }
+    let path = file.path.display().to_string();
+    let hidden = |text: &str| secrets::hidden(file, text);
+    hidden(&file.text)
+        .zip(hidden(after))
+        .map(|(before, after)| diff::unified(&before, &after, &path, &path))
+        .unwrap_or_default()
+}
+
+/// A file with servers that leash does not change.
+struct PassedOver {
+    client: &'static Client,
+    path: PathBuf,
+    /// The servers that leash would start if it changed the file.
+    servers: Vec<String>,
+    why: &'static str,
+    hint: Option<&'static str>,
+    /// The reason in a few words, for a count of servers.
+    short: &'static str,
+}
+
+impl PassedOver {
+    /// `None` if no server in it would be put on the leash.
+    fn new(file: &ConfigFile, plan: &AdoptPlan, why: &'static str, short: &'static str) -> Option<PassedOver> {
+        let servers: Vec<String> = plan.adopted.iter().map(|adopted| adopted.name().to_owned()).collect();
+        let passed = PassedOver { client: file.client, path: file.path.clone(), servers, why, hint: None, short };
+        (!passed.servers.is_empty()).then_some(passed)
+    }
+
+    /// A file of a project that the user did not name.
+    fn project(file: &ConfigFile, wish: &AdoptRequest<'_>) -> Option<PassedOver> {
+        let plan = adopt::plan(file, wish).ok()?;
+        let why = "the file belongs to the project in this directory, and others may share it";
+        let passed = PassedOver::new(file, &plan, why, "in a project's file")?;
+        Some(PassedOver { hint: Some("add --project ."), ..passed })
+    }
+
+    /// A file of a plugin or of the administrator.
+    fn foreign(file: &ConfigFile, plan: &AdoptPlan) -> Option<PassedOver> {
+        match file.place.scope {
+            Scope::Plugin => {
+                PassedOver::new(file, plan, "the file belongs to a plugin's package", "in a plugin's file")
+            }
+            _ => PassedOver::new(
+                file,
+                plan,
+                "the file belongs to this machine's administrator",
+                "in an administrator's file",
+            ),
+        }
+    }
+}
+
+fn plans(files: Vec<ConfigFile>, wish: &AdoptRequest<'_>, notes: &mut Vec<Note>) -> (Vec<FileChange>, Vec<PassedOver>) {
     let mut seen: Vec<(PathBuf, PathBuf)> = Vec::new();
-    let mut changes = Vec::new();
+    let (mut changes, mut passed) = (Vec::new(), Vec::new());
     for file in files {
         let target = fs::canonicalize(&file.path).unwrap_or_else(|_| file.path.clone());
-        let note = |text: String| Note { path: file.path.clone(), server: None, text };
         if let Some((_, other)) = seen.iter().find(|(path, _)| *path == target) {
-            notes.push(note(format!("it is the same file as {}", other.display())));
+            let text = format!("it is the same file as {}", other.display());
+            notes.push(Note { path: file.path, server: None, text });
             continue;
         }
         seen.push((target, file.path.clone()));
-        let empty =
-            || AdoptPlan { after: file.text.clone(), splices: Vec::new(), adopted: Vec::new(), left: Vec::new() };
-        match adopt::plan(&file, wish) {
+        let (plan, result, hint) = match adopt::plan(&file, wish) {
             Ok(plan) if !file.place.scope.is_ours_to_edit() => {
-                if !plan.adopted.is_empty() {
-                    notes.push(note(not_ours(file.place.scope, plan.adopted.len())));
-                }
+                passed.extend(PassedOver::foreign(&file, &plan));
+                continue;
             }
-            Ok(plan) => changes.push(FileChange { file, plan, written: false, result: Ok(()), hint: None }),
+            Ok(plan) => (plan, Ok(()), None),
             Err(error) => {
-                let (plan, result) = (empty(), Err(format!("leash can't parse it: {error}")));
-                changes.push(FileChange {
-                    file,
-                    plan,
-                    written: false,
-                    result,
-                    hint: Some("nothing was changed in it"),
-                });
+                let result = Err(format!("leash can't parse it: {error}"));
+                (AdoptPlan::none(file.text.clone()), result, Some("nothing was changed in it"))
             }
-        }
+        };
+        changes.push(FileChange { file, plan, written: false, result, hint });
     }
-    changes
-}
-
-fn not_ours(scope: Scope, servers: usize) -> String {
-    let whose = if scope == Scope::Plugin { "a plugin's package" } else { "this machine's administrator" };
-    format!("{}, but the file belongs to {whose} and is left alone", counted(servers, "server"))
+    (changes, passed)
 }
 
 pub(super) fn note_line(note: &Note) -> String {
     let server = note.server.as_ref().map(|server| format!("server `{server}`: ")).unwrap_or_default();
     format!("{}: {server}{}", note.path.display(), note.text)
-}
-
-fn show(change: &FileChange, printer: Printer) {
-    printer.patch(&change.diff());
-    if let Err(why) = &change.result {
-        printer.error_text(format!("{}: {why}", change.file.path.display()), change.hint);
-    }
-    for left in &change.plan.left {
-        let hint = left.why.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
-        printer.note(format!("{}: `{}` is left alone: {}{hint}", change.file.client.name, left.name(), left.why));
-    }
 }
 
 /// The decision whether to write.
@@ -206,50 +268,4 @@ fn write(changes: &mut [FileChange]) -> Result<(), BackupError> {
 /// The directory with the saved texts.
 pub(super) fn backup_dir() -> PathBuf {
     places::state_dir().join("adopt")
-}
-
-fn as_json(change: &FileChange) -> Value {
-    let left = |left: &adopt::UnchangedServer| json!({ "server": left.name(), "why": left.why.to_string(), "hint": left.why.hint() });
-    json!({
-        "client": change.file.client.id,
-        "scope": change.file.place.scope,
-        "path": change.file.path,
-        "adopted": change.plan.adopted.iter().map(adopt::Adopted::name).collect::<Vec<_>>(),
-        "left": change.plan.left.iter().map(left).collect::<Vec<_>>(),
-        "diff": change.diff(),
-        "written": change.written,
-        "error": change.result.as_ref().err(),
-        "hint": change.hint,
-    })
-}
-
-fn conclude(changes: &[FileChange], decision: Decision, printer: Printer) {
-    for change in changes.iter().filter(|change| change.is_change()) {
-        if let Err(why) = &change.result {
-            printer.error_text(why, change.hint);
-        }
-    }
-    let of = |chosen: &dyn Fn(&FileChange) -> bool| {
-        let chosen: Vec<_> = changes.iter().filter(|change| chosen(change)).collect();
-        let servers = chosen.iter().map(|change| change.plan.adopted.len()).sum();
-        (servers, chosen.len())
-    };
-    match decision {
-        Decision::Yes => {
-            let (servers, files) = of(&|change| change.written);
-            if files == 0 {
-                return printer.note("no server was put on the leash");
-            }
-            let text = format!("{} in {} put on the leash", counted(servers, "server"), counted(files, "file"));
-            printer.note(format!("{text}; restart the clients, and `leash release` undoes it"));
-        }
-        Decision::DryRun => {
-            let (servers, files) = of(&FileChange::is_change);
-            let text =
-                format!("{} in {} would be put on the leash", counted(servers, "server"), counted(files, "file"));
-            printer.note(format!("{text}; nothing was written: `leash adopt --yes` does it"));
-        }
-        Decision::No if of(&FileChange::is_change).0 > 0 => printer.note("nothing was written"),
-        Decision::No => printer.note("there is no server to put on the leash"),
-    }
 }

@@ -1,5 +1,5 @@
-//! One file per command, named as typed. `choose`, `control`, `defaults`, `ledger`, `survey`, `unit` and `unleashed` are
-//! parts that several commands share.
+//! One file per command, named as typed. `choose`, `complete`, `control`, `defaults`, `ledger`, `survey`, `unit` and
+//! `unleashed` are parts that several commands share.
 
 use std::ffi::OsString;
 
@@ -15,6 +15,7 @@ mod adopt;
 mod attach;
 mod check;
 mod choose;
+mod complete;
 mod connect;
 mod control;
 mod defaults;
@@ -57,6 +58,9 @@ fn parse(words: &[OsString]) -> Result<Result<Cli, DefaultMistake>, clap::Error>
 
 /// Parses the command line and runs the command.
 pub(crate) fn dispatch(first: FirstLook) -> u8 {
+    if let Some(code) = complete::complete() {
+        return code;
+    }
     let words: Vec<OsString> = std::env::args_os().collect();
     let cli = match parse(&words) {
         Ok(Ok(cli)) => cli,

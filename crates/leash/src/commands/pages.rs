@@ -10,9 +10,8 @@ use crate::exit_code;
 use crate::output::printer::Printer;
 
 pub(crate) fn completions(args: &Completions) -> u8 {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "leash", &mut script);
-    Printer::new(false).data(String::from_utf8_lossy(&script));
+    let script = super::complete::script(&args.shell.to_string());
+    Printer::new(false).exact(String::from_utf8_lossy(&script));
     exit_code::OK
 }
 

@@ -2,14 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
+use leash_orphans::adopt::AdoptError;
 use leash_orphans::adopt::backups::{Backup, BackupError, BackupStore};
 use leash_orphans::adopt::release::{self, ReleaseOutcome, Undo};
-use leash_orphans::adopt::{AdoptError, diff};
 use leash_orphans::clients::places::read;
 use leash_orphans::clients::{Client, ConfigFile};
 use serde_json::{Value, json};
 
-use super::adopt::{Decision, backup_dir, chosen, decide};
+use super::adopt::{Decision, and_list, backup_dir, chosen, clients_of, decide, near, shown_diff};
 use crate::args::Release;
 use crate::exit_code;
 use crate::output::message::counted;
@@ -32,7 +32,15 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, BackupE
     let store = BackupStore::open(&backup_dir())?;
     let wanted = |name: &str| args.servers.is_empty() || args.servers.iter().any(|server| server == name);
     let backups = store.list()?.into_iter().filter(|backup| chosen.contains(&backup.record.client.as_str()));
-    let mut files: Vec<FileUndo> = groups(backups).into_iter().map(|backups| prepare(backups, &wanted)).collect();
+    let backups: Vec<Backup> = backups.collect();
+    let known = backups.iter().flat_map(|backup| backup.record.adopted.iter().map(|adopted| adopted.name().to_owned()));
+    let known: Vec<String> = known.collect();
+    if let Some(missing) = args.servers.iter().find(|name| !known.contains(name)) {
+        printer.error_text(format!("leash has not adopted a server `{missing}`"), Some(&near(missing, &known)));
+        return Ok(exit_code::USAGE);
+    }
+    let mut files: Vec<FileUndo> =
+        groups(backups.into_iter()).into_iter().map(|backups| prepare(backups, &wanted)).collect();
     if !args.json {
         files.iter().for_each(|file| show(file, &store, printer));
     }
@@ -75,8 +83,7 @@ impl FileUndo {
     }
 
     fn diff(&self) -> String {
-        let path = self.path.display().to_string();
-        self.undo.as_ref().map(|(file, undo)| diff::unified(&file.text, &undo.text, &path, &path)).unwrap_or_default()
+        self.undo.as_ref().map(|(file, undo)| shown_diff(file, &undo.text)).unwrap_or_default()
     }
 }
 
@@ -209,13 +216,17 @@ fn conclude(files: &[FileUndo], decision: Decision, printer: Printer) {
         printer.error_text(why, Some(hint));
     }
     match (decision, of(&|file| decision == Decision::DryRun || file.written)) {
-        (Decision::No, _) if files.is_empty() => printer.note("leash has adopted nothing here"),
+        (Decision::No, _) if files.is_empty() => printer.note("nothing to do: leash has adopted nothing here"),
         (Decision::No, _) => printer.note("nothing was written"),
         (Decision::Yes, None) => printer.note("nothing was taken off the leash"),
         (Decision::DryRun, None) => {
             printer.note("there is nothing to take off the leash; `leash release --yes` forgets it")
         }
-        (Decision::Yes, Some(text)) => printer.note(format!("{text} taken off the leash; restart the clients")),
+        (Decision::Yes, Some(text)) => {
+            let written = files.iter().filter(|file| file.written).filter_map(|file| Client::find(file.client));
+            let clients = and_list(&clients_of(written.map(|client| client.name)));
+            printer.note(format!("{text} taken off the leash; restart {clients}"));
+        }
         (Decision::DryRun, Some(text)) => printer
             .note(format!("{text} would be taken off the leash; nothing was written: `leash release --yes` does it")),
     }

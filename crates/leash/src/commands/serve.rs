@@ -1,13 +1,19 @@
 //! `leash serve`.
 
+mod file;
+
+use std::env;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::{env, fs};
 
 use leash_gateway::config::{
-    self, ConfigMistake, ConfigMistakes, KeepAlive, LocalUsers, OwnerPolicy, ReadContext, Secret, ServerCommand,
-    ServerTarget, SessionPolicy, Settings,
+    self, ConfigMistake, ConfigMistakes, KeepAlive, LocalUsers, OwnerPolicy, Secret, ServerCommand, ServerTarget,
+    SessionPolicy, Settings,
 };
 use leash_gateway::{ConfigSource, ControlError, ControlListen, ControlSocket, GatewayInputs, ServeError, Starter};
+use leash_orphans::clients::translate::name_for;
+use leash_orphans::knowledge::identify::server_name;
 use leash_tree::tree::supervisor::FirstLook;
 use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::notice::Notice;
@@ -34,12 +40,16 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         return exit_code::OK;
     }
     let on_demand = args.control.on_demand;
+    if let Some(file) = &file {
+        file.notes.iter().for_each(|note| if on_demand { printer.progress("Read", note) } else { printer.note(note) });
+    }
     if on_demand {
         // An on-demand daemon serves many programs: Ctrl-C in its starter's terminal must not reach it. If this fails,
         // the process already leads a group, so it is separate.
         let _ = rustix::process::setsid();
     }
-    let source = file.map(|file| ConfigSource { file: file.clone(), read: Box::new(move || reread(&args, &file)) });
+    let source =
+        file.map(|file| ConfigSource { file: file.path.clone(), read: Box::new(move || reread(&args, &file.path)) });
     let serving = GatewayInputs {
         settings,
         places: places::announced(),
@@ -49,6 +59,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         tell: Box::new(move |notice| match notice {
             // Print these lines only with `-v`: the program that started the daemon has its own output.
             Notice::Listening(address) if on_demand => printer.progress("Listening", format!("http://{address}")),
+            Notice::Serves { server, url } if on_demand => printer.progress("Serves", format!("{server}: {url}")),
             Notice::Draining(sessions) if on_demand => printer.progress("Stopping", format!("{sessions} sessions")),
             notice => tell(printer, &notice),
         }),
@@ -74,16 +85,25 @@ impl From<ConfigMistakes> for ServeRefusal {
     }
 }
 
+/// A file from which the settings were read.
+struct ReadFile {
+    path: PathBuf,
+    /// Notes for the user.
+    notes: Vec<String>,
+}
+
 /// The settings, and the file from which they were read.
-fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), ServeRefusal> {
-    let (mut settings, file) = match &args.single.name {
-        Some(name) => (single(name, &args.single)?, None),
+fn settings(args: &Serve) -> Result<(Settings, Option<ReadFile>), ServeRefusal> {
+    let is_single = args.single.name.is_some() || args.single.url.is_some() || !args.single.command.is_empty();
+    let (mut settings, file) = if is_single {
+        (single(&args.single)?, None)
+    } else if args.control.on_demand && args.config.is_none() {
         // An on-demand daemon ignores a file that happens to be in the directory.
-        None if args.control.on_demand && args.config.is_none() => (Settings::default(), None),
-        None => {
-            let file = find_file(args.config.as_deref())?;
-            (read(args, &file)?, Some(file))
-        }
+        (Settings::default(), None)
+    } else {
+        let path = file::find(args.config.as_deref())?;
+        let (settings, notes) = file::read(args, &path)?;
+        (settings, Some(ReadFile { path, notes }))
     };
     override_by(args, &mut settings)?;
     Ok((settings, file))
@@ -91,7 +111,7 @@ fn settings(args: &Serve) -> Result<(Settings, Option<PathBuf>), ServeRefusal> {
 
 /// Options override the file.
 fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), ServeRefusal> {
-    if let Some(listen) = args.listen {
+    if let Some(listen) = listen(args) {
         settings.listen = listen;
     } else if args.control.on_demand && settings.listen == Settings::default().listen {
         // Clients learn the port from their sessions; the default port is left to a gateway with servers.
@@ -112,6 +132,11 @@ fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), ServeRefusal
         return Err(ServeRefusal::Text(text, "set leash.token or --token-env, or listen on 127.0.0.1".to_owned()));
     }
     Ok(())
+}
+
+/// The address that the options name.
+fn listen(args: &Serve) -> Option<SocketAddr> {
+    args.listen.or_else(|| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, args.port?))))
 }
 
 /// The settings of the control API.
@@ -143,35 +168,10 @@ fn token(variable: &str, option: &str) -> Result<Secret, ServeRefusal> {
     })
 }
 
-fn find_file(given: Option<&Path>) -> Result<PathBuf, ServeRefusal> {
-    let absolute = |file: &Path| std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
-    if let Some(file) = given {
-        return Ok(absolute(file));
-    }
-    let own = places::config_dir().map(|dir| dir.join("leash.json"));
-    let candidates = [Some(PathBuf::from(".mcp.json")), own];
-    let found = candidates.iter().flatten().find(|file| file.exists()).map(|file| absolute(file));
-    found.ok_or_else(|| {
-        let text = "there is no configuration: neither ./.mcp.json nor leash/leash.json in the config directory";
-        let hint = "name a file with --config, or one server with --name NAME -- COMMAND";
-        ServeRefusal::Text(text.to_owned(), hint.to_owned())
-    })
-}
-
-fn read(args: &Serve, file: &Path) -> Result<Settings, ServeRefusal> {
-    let text = fs::read_to_string(file).map_err(|error| {
-        let text = format!("cannot read `{}`: {error}", file.display());
-        ServeRefusal::Text(text, "name another file with --config".to_owned())
-    })?;
-    let path = env::var_os("PATH");
-    let here = ReadContext { path: path.as_deref(), overridden: args.listen.is_some() || args.token_env.is_some() };
-    Ok(config::read_here(&text, &file.display().to_string(), &|name| env::var(name).ok(), here)?)
-}
-
 /// Reads the settings for a reload; the error is one text with all mistakes.
-fn reread(args: &Serve, file: &Path) -> Result<Settings, String> {
+fn reread(args: &Serve, path: &Path) -> Result<Settings, String> {
     let again = || {
-        let mut settings = read(args, file)?;
+        let (mut settings, _) = file::read(args, path)?;
         override_by(args, &mut settings)?;
         Ok(settings)
     };
@@ -181,18 +181,25 @@ fn reread(args: &Serve, file: &Path) -> Result<Settings, String> {
     })
 }
 
-fn single(name: &str, args: &SingleServer) -> Result<Settings, ServeRefusal> {
-    let target = match (&args.url, args.command.split_first()) {
-        (Some(url), _) => ServerTarget::Url(upstream(url, args)?),
-        (None, Some((command, rest))) => ServerTarget::Command(ServerCommand {
-            command: command.clone(),
-            args: rest.to_vec(),
-            ..ServerCommand::default()
-        }),
+fn single(args: &SingleServer) -> Result<Settings, ServeRefusal> {
+    let (target, default_name) = match (&args.url, args.command.split_first()) {
+        (Some(url), _) => {
+            let upstream = upstream(url, args)?;
+            let host = upstream.url.host().unwrap_or("server").to_owned();
+            (ServerTarget::Url(upstream), host)
+        }
+        (None, Some((command, rest))) => {
+            let line = ServerCommand { command: command.clone(), args: rest.to_vec(), ..ServerCommand::default() };
+            (ServerTarget::Command(line), server_name(&args.command).unwrap_or_default())
+        }
         (None, None) => {
             let hint = "leash serve --name NAME -- COMMAND, or leash serve --name NAME --url URL";
             return Err(ServeRefusal::Text("--name needs a server".to_owned(), hint.to_owned()));
         }
+    };
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None => name_for(&default_name, &[], &config::is_server_name),
     };
     let defaults = SessionPolicy::default();
     let policy = SessionPolicy {
@@ -208,7 +215,7 @@ fn single(name: &str, args: &SingleServer) -> Result<Settings, ServeRefusal> {
         owner: if args.owner == SessionOwnerArg::Traffic { OwnerPolicy::Traffic } else { OwnerPolicy::Auto },
         ..defaults
     };
-    let mut settings = config::single(name, target, policy)?;
+    let mut settings = config::single(&name, target, policy)?;
     ConfigMistakes::none(config::check_commands(&settings, env::var_os("PATH").as_deref()))?;
     settings.max_sessions = args.max_sessions.unwrap_or(settings.max_sessions);
     settings.max_sessions_per_client = args.max_sessions_per_client;
@@ -246,7 +253,13 @@ fn report(printer: Printer, mistakes: &ConfigMistakes) -> u8 {
 
 fn advice(error: &ServeError) -> &'static str {
     match error {
-        ServeError::Listen { .. } => "another program may have the address: choose one with --listen 127.0.0.1:PORT",
+        ServeError::Listen { address, source } => match source.kind() {
+            io::ErrorKind::PermissionDenied if address.port() < 1024 => {
+                "ports below 1024 need a privilege: choose another one, as in --port 8080"
+            }
+            io::ErrorKind::AddrNotAvailable => "this machine does not have the address: listen on 127.0.0.1 (--port)",
+            _ => "another program may have the address: choose another port with --port",
+        },
         ServeError::Exposed(_) => "set leash.token or --token-env, or listen on 127.0.0.1",
         ServeError::Control(ControlError::Held { .. }) => "name another path with --control, or stop the other one",
         ServeError::Control(ControlError::TooLong(_)) => {
@@ -276,6 +289,7 @@ fn short(session: &str) -> &str {
 pub(super) fn tell(printer: Printer, notice: &Notice) {
     match notice {
         Notice::Listening(address) => printer.note(format!("listening on http://{address}")),
+        Notice::Serves { server, url } => printer.note(format!("  {server}: {url}")),
         Notice::ControlSocket(path) => printer.progress("Control", path.display()),
         Notice::ControlListening(address) => printer.note(format!("control API on http://{address}")),
         Notice::TakenOver(sessions) => {

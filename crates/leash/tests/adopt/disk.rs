@@ -128,7 +128,10 @@ fn empty_files_are_left_alone() {
         home.put(".codex/config.toml", if is_json { "mcp_servers = {}\n" } else { text });
         home.put(".config/goose/config.yaml", if is_json { "extensions:\n" } else { text });
         let answer = home.adopt(&["--all"]);
-        assert_eq!(answer.stderr, "there is no server to put on the leash\n", "{text:?}");
+        assert_eq!(
+            answer.stderr, "nothing to do: leash found no MCP server in the configuration files of these clients\n",
+            "{text:?}"
+        );
         assert_eq!(home.text(".claude.json"), text);
         assert!(!home.path("state/leash/adopt").exists(), "{text:?}");
     }

@@ -97,7 +97,7 @@ fn removed_entry_is_reported() {
     let answer = home.well(&["release", "--yes"]);
     assert!(answer.stderr.contains("`a` is not on the leash any more"), "{}", answer.stderr);
     assert_eq!(home.text(".claude.json"), "{\"mcpServers\": {}}\n");
-    assert_eq!(home.well(&["release", "--yes"]).stderr, "leash has adopted nothing here\n");
+    assert_eq!(home.well(&["release", "--yes"]).stderr, "nothing to do: leash has adopted nothing here\n");
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn removed_file_is_reported() {
     let answer = home.well(&["release", "--yes"]);
     assert!(answer.stderr.contains("the file is gone, there is nothing to undo"), "{}", answer.stderr);
     assert!(!home.path(".claude.json").exists());
-    assert_eq!(home.well(&["release", "--yes"]).stderr, "leash has adopted nothing here\n");
+    assert_eq!(home.well(&["release", "--yes"]).stderr, "nothing to do: leash has adopted nothing here\n");
 }
 
 #[test]

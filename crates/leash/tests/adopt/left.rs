@@ -23,11 +23,25 @@ fn entry(entry: &str) -> String {
 }
 
 #[test]
-fn leashed_disabled_and_unknown_entries_are_left_alone() {
+fn leashed_entries_are_left_alone() {
+    for text in [
+        r#"{"command": "leash", "args": ["run", "--", "x"]}"#,
+        r#"{"command": "/opt/bin/leash", "args": ["connect", "http://h"]}"#,
+        r#"{"command": "env", "args": ["A=1", "leash", "run", "--", "x"]}"#,
+    ] {
+        let home = Home::new();
+        home.put(".claude.json", &entry(text));
+        let answer = home.adopt(&["--all"]);
+        assert_eq!(answer.stderr, "nothing to do: 1 server on the leash already\n", "{text}");
+        assert_eq!(home.text(".claude.json"), entry(text));
+        let json = home.well(&["adopt", "--json"]).json();
+        assert_eq!(json["files"][0]["left"][0]["why"], "it is on the leash already", "{text}");
+    }
+}
+
+#[test]
+fn disabled_and_unknown_entries_are_left_alone() {
     for (text, why) in [
-        (r#"{"command": "leash", "args": ["run", "--", "x"]}"#, "it is on the leash already"),
-        (r#"{"command": "/opt/bin/leash", "args": ["connect", "http://h"]}"#, "it is on the leash already"),
-        (r#"{"command": "env", "args": ["A=1", "leash", "run", "--", "x"]}"#, "it is on the leash already"),
         (r#"{"command": "x", "disabled": true}"#, "it is disabled"),
         (r#"{"command": "x", "enabled": false}"#, "it is disabled"),
         (r#"{"command": ["x", 1]}"#, "its command is not a list of strings"),
@@ -110,12 +124,13 @@ fn commands_that_are_not_programs_are_left_alone() {
 #[test]
 fn a_path_of_its_own_needs_the_whole_path_of_leash() {
     let text = entry(r#"{"command": "x", "env": {"PATH": "/opt/x/bin"}}"#);
-    let why = "its environment sets PATH, where `leash` may not be found (give the whole path of leash (--leash))";
+    let why = "its environment sets PATH, where `leash` may not be found (give the whole path of leash: --leash PATH)";
     check(".claude.json", &text, why);
     let home = Home::new();
     home.put(".claude.json", &text);
-    home.well(&["adopt", "--yes", "--leash", "/opt/leash"]);
-    assert!(home.text(".claude.json").contains(r#""command": "/opt/leash""#));
+    let leash = home.scene.leash_path().display().to_string();
+    home.well(&["adopt", "--yes", "--leash", &leash]);
+    assert!(home.text(".claude.json").contains(&format!(r#""command": "{leash}""#)));
     home.well(&["release", "--yes"]);
     assert_eq!(home.text(".claude.json"), text);
 }
@@ -126,7 +141,7 @@ fn http_servers_need_an_option() {
     let text = entry(r#"{"type": "http", "url": "https://h/mcp"}"#);
     home.put(".claude.json", &text);
     let answer = home.adopt(&[]);
-    let left = "`a` is left alone: it is an HTTP server (ask for it by name (--server) or for all of them (--all))";
+    let left = "`a` is left alone: it is an HTTP server (add --server a, or --all for every HTTP server)";
     assert!(answer.stderr.contains(left), "{}", answer.stderr);
     assert_eq!(home.text(".claude.json"), text);
     home.adopt(&["--server", "a"]);
@@ -172,7 +187,7 @@ fn files_of_plugins_and_projects_are_not_touched_unasked() {
     home.put(".vscode/mcp.json", &text);
     let answer = home.adopt(&[]);
     assert!(
-        answer.stderr.contains("1 server, but the file belongs to a plugin's package and is left alone"),
+        answer.stderr.contains("1.0/.mcp.json is left alone: the file belongs to a plugin's package"),
         "{answer:?}"
     );
     for path in [plugin, ".mcp.json", ".vscode/mcp.json"] {
@@ -203,7 +218,7 @@ fn a_directory_that_cannot_be_written_is_a_clear_error() {
     assert!(home.text(".claude.json").contains("--name=a"));
     home.well(&["release", "--yes"]);
     assert_eq!(home.text(".claude.json"), text);
-    assert_eq!(home.well(&["release"]).stderr, "leash has adopted nothing here\n");
+    assert_eq!(home.well(&["release"]).stderr, "nothing to do: leash has adopted nothing here\n");
 }
 
 #[test]

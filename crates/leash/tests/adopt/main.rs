@@ -5,11 +5,13 @@ mod bytes;
 mod corpus;
 mod disk;
 mod edited;
+mod hidden;
 mod hosts;
 mod killed;
 mod left;
 mod names;
 mod options;
+mod passed;
 mod said;
 
 use std::fs;

@@ -40,7 +40,7 @@ fn without_a_terminal_nothing_is_written() {
              "b": { "url": "https://h/mcp" }
            }
          }
-        Cursor: `b` is left alone: it is an HTTP server (ask for it by name (--server) or for all of them (--all))
+        Cursor: `b` is left alone: it is an HTTP server (add --server b, or --all for every HTTP server)
         1 server in 1 file would be put on the leash; nothing was written: `leash adopt --yes` does it
         [0]
     "#]],
@@ -84,7 +84,7 @@ fn without_a_terminal_nothing_is_written() {
              "b": { "url": "https://h/mcp" }
            }
          }
-        1 server in 1 file taken off the leash; restart the clients
+        1 server in 1 file taken off the leash; restart Cursor
         [0]
     "#]],
     );
@@ -111,8 +111,9 @@ fn programs_get_json() {
     assert_eq!(home.text(".cursor/mcp.json"), TEXT);
 }
 
+/// A diff hides secrets, so it is not meant for `patch`; but it has the format, and this file has no secrets.
 #[test]
-fn the_diff_can_be_applied_by_others() {
+fn the_diff_of_a_file_without_secrets_can_be_applied_by_others() {
     let home = home();
     let diff = home.well(&["adopt", "--diff", "--leash", "leash"]).stdout;
     home.adopt(&[]);
@@ -185,53 +186,54 @@ fn help() {
         &home,
         &["adopt", "--help"],
         &expect![[r#"
-        $ leash adopt --help
-        Put the servers of MCP clients on the leash, in their own configurations
+            $ leash adopt --help
+            Put the servers of MCP clients on the leash, in their own configurations
 
-        Finds the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex CLI,
-        Gemini CLI, Copilot CLI, opencode, Zed, goose and Cline, and shows what would change: stdio servers
-        get `leash run` in front of their command. Comments, order and layout stay. HTTP servers become
-        `leash connect` where asked for. `leash release` undoes it.
+            Finds the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex CLI,
+            Gemini CLI, Copilot CLI, opencode, Zed, goose and Cline, and shows what would change: stdio servers
+            get `leash run` in front of their command. Comments, order and layout stay. HTTP servers become
+            `leash connect` where asked for. `leash release` undoes it.
 
-        Nothing is written without --yes or a yes at the terminal. The exit code is 1 when a file could not
-        be read or changed.
+            What is shown hides secrets (***); the files are written complete. Nothing is written without --yes
+            or a yes at the terminal. The exit code is 1 when a file could not be read or changed, and 2 when a
+            client, a server, a directory or a program that was named is not there.
 
-        Usage: leash adopt [OPTIONS] [CLIENT]...
+            Usage: leash adopt [OPTIONS] [CLIENT]...
 
-        Arguments:
-          [CLIENT]...
-                  Only these clients, such as claude-code, cursor or codex [default: all that are found]
+            Arguments:
+              [CLIENT]...
+                      Only these clients, such as claude-code, cursor or codex [default: all that are found]
 
-        Options:
-              --server <NAME>
-                  Only the server of this name, also if it is an HTTP server; may be repeated
+            Options:
+                  --server <NAME>
+                      Only the server of this name, also if it is an HTTP server; may be repeated
 
-              --all
-                  HTTP servers as well
+                  --all
+                      HTTP servers as well
 
-                  A client that signs in to an HTTP server by itself (OAuth) can't do so with leash in
-                  between.
+                      A client that signs in to an HTTP server by itself (OAuth) can't do so with leash in
+                      between.
 
-              --project <DIR>
-                  Also the files of the project in this directory, which others may share; may be repeated
+                  --project <DIR>
+                      Also the files of the project in this directory, which others may share; may be repeated
 
-              --leash <PATH>
-                  The command with which clients start leash [default: its name if it is in a directory of
-                  the system, else its path]
+                  --leash <PATH>
+                      The command with which clients start leash [default: its name if it is in a directory of
+                      the system, else its path]
 
-              --yes
-                  Write the changes without asking
+                  --yes
+                      Write the changes without asking
 
-              --diff
-                  Only show the changes, and ask nothing
+                  --diff
+                      Only show the changes, and ask nothing
 
-              --json
-                  Print JSON
+                  --json
+                      Print JSON
 
-          -h, --help
-                  Print help (see a summary with '-h')
-        [0]
-    "#]],
+              -h, --help
+                      Print help (see a summary with '-h')
+            [0]
+        "#]],
     );
     check(
         &home,
@@ -244,8 +246,9 @@ fn help() {
             that it changed and keeps everything else; it reports the entries that it can't restore safely and
             does not touch them.
 
-            Nothing is written without --yes or a yes at the terminal. The exit code is 1 when something could
-            not be undone.
+            What is shown hides secrets (***). Nothing is written without --yes or a yes at the terminal. The
+            exit code is 1 when something could not be undone, and 2 when a server that was named is not
+            adopted.
 
             Usage: leash release [OPTIONS] [CLIENT]...
 

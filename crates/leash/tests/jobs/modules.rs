@@ -1,5 +1,9 @@
 //! The modules' own tests, on a scene: nothing is left after them.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal};
@@ -25,6 +29,73 @@ fn python() {
     command.args(["-W", "error", "-m", "unittest", "discover", "--start-directory", "tests", "--verbose"]);
     command.env("PYTHONPATH", "src").current_dir(source("clients/python"));
     check(stage, command, "OK");
+}
+
+/// A project of a user with strict settings and no `skipLibCheck`. The libraries of es2022 have no `Symbol.asyncDispose`.
+#[test]
+fn typescript_types_are_strict() {
+    let stage = or_skip!(Stage::set());
+    let dir = stage.scene.dir().join("project");
+    fs::create_dir_all(dir.join("node_modules")).expect("a directory");
+    symlink(source("clients/typescript"), dir.join("node_modules/mcp-leash")).expect("a link");
+    fs::write(dir.join("package.json"), r#"{"type": "module"}"#).expect("a file");
+    fs::write(dir.join("plain.ts"), PLAIN).expect("a file");
+    fs::write(dir.join("using.ts"), USING).expect("a file");
+    let compile = |options: &[&str]| {
+        let mut command = stage.scene.command("node");
+        command.arg(stage.deps.npm().join("node_modules/typescript/bin/tsc")).args(["--noEmit", "--strict"]);
+        command.args(["--target", "es2022", "--module", "nodenext"]).args(options).current_dir(&dir);
+        let output = command.output().expect("cannot start the compiler");
+        assert!(output.status.success(), "{options:?}: {}", String::from_utf8_lossy(&output.stdout));
+    };
+    compile(&["plain.ts"]);
+    compile(&["--lib", "es2022,dom,esnext.disposable", "plain.ts", "using.ts"]);
+}
+
+const PLAIN: &str = r#"
+import { Leash, LeashError, allGone, type Receipt } from "mcp-leash";
+const leash = await Leash.connect();
+const session = await leash.session({ mcpServers: { files: { command: "npx", args: ["-y", "x"] } }, owner: { pid: 1 } });
+const receipt: Receipt = await session.end();
+if (!allGone(receipt)) throw new LeashError("something is left");
+for await (const event of await leash.events()) console.log(event.type, event.session);
+"#;
+
+const USING: &str = r#"
+import { Leash } from "mcp-leash";
+await using leash = await Leash.connect();
+await using session: AsyncDisposable = await leash.session({ mcpServers: {} });
+"#;
+
+/// `pip install` of a directory builds inside it.
+#[test]
+fn pip_install_leaves_no_files_in_the_tree() {
+    let stage = or_skip!(Stage::set());
+    let (tree, target) = (stage.scene.dir().join("python"), stage.scene.dir().join("installed"));
+    let copied = stage.scene.command("cp").arg("-r").args([&source("clients/python"), &tree]).status();
+    assert!(copied.expect("cannot start cp").success());
+    let before = files(&tree);
+    let mut pip = stage.scene.command(stage.deps.python());
+    pip.args([
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--root-user-action=ignore",
+    ]);
+    pip.args(["--no-index", "--no-deps", "--no-build-isolation", "--target"]).args([&target, &tree]);
+    let output = pip.output().expect("cannot start pip");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(files(&tree), before);
+    assert!(target.join("mcp_leash/py.typed").exists(), "{:?}", files(&target));
+}
+
+/// All files below a directory.
+fn files(dir: &Path) -> BTreeSet<PathBuf> {
+    let entries = fs::read_dir(dir).expect("a directory").map(|entry| entry.expect("an entry").path());
+    entries.flat_map(|path| if path.is_dir() { files(&path) } else { BTreeSet::from([path]) }).collect()
 }
 
 /// Runs them. `verdict` is a line that they print at the end.

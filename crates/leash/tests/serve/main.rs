@@ -4,6 +4,7 @@
 mod abandoned;
 mod admission;
 mod bad_input;
+mod client_files;
 mod crash;
 mod dead_peers;
 mod fidelity;

@@ -158,7 +158,7 @@ fn a_control_token_for_nothing() {
         error: the following required arguments were not provided:
           --control-listen <ADDRESS>
 
-        Usage: leash serve --control-listen <ADDRESS> --name <NAME> --control-token-env <VARIABLE> -- <COMMAND>...
+        Usage: leash serve --control-listen <ADDRESS> --control-token-env <VARIABLE> --name <NAME> -- <COMMAND>...
 
         hint: `leash serve --help` explains the command and its options
         [2]
@@ -175,7 +175,7 @@ fn a_starter_without_a_demand() {
         error: the following required arguments were not provided:
           --on-demand
 
-        Usage: leash serve --on-demand --name <NAME> --starter <PID> -- <COMMAND>...
+        Usage: leash serve --on-demand --starter <PID> --name <NAME> -- <COMMAND>...
 
         hint: `leash serve --help` explains the command and its options
         [2]

@@ -464,9 +464,8 @@ fn completions_and_man_are_generated() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         let script = scene.answer(["completions", shell]);
         assert_eq!(script.code, 0, "{script:?}");
-        for word in ["max-age", "why", "reap", "max-memory", "adopt", "release"] {
-            assert!(script.stdout.contains(word), "{shell} does not know `{word}`");
-        }
+        // The script asks leash itself; a real bash does so in `completion.rs`.
+        assert!(script.stdout.contains("LEASH_COMPLETE") && script.stdout.contains(shell), "{shell}: {script:?}");
     }
     let page = scene.answer(["man"]);
     assert!(page.stdout.starts_with(".ie"), "not a manual page: {}", page.stdout.chars().take(80).collect::<String>());

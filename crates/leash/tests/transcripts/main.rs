@@ -1,5 +1,6 @@
 //! Every help page, listing and error of the command line, as a person sees it. Update with UPDATE_EXPECT=1.
 
+mod completion;
 mod connect;
 mod daemon;
 mod help;

@@ -28,8 +28,9 @@ fn help() {
             process is gone, when it was idle, when it is too old, and with the gateway.
 
             The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json;
-            it is read again on SIGHUP and when the file changes. One server needs no file: --name NAME and
-            either --url URL or -- COMMAND.
+            it is read again on SIGHUP and when the file changes. --config also takes the file of an MCP client
+            as it is: ~/.claude.json, Cursor's mcp.json, VS Code's, Codex's config.toml and others. One server
+            needs no file: -- COMMAND or --url URL.
 
             Programs create their own sessions through the control socket, control.sock in the runtime
             directory: POST /v1/sessions with their mcpServers, DELETE when the job is done. Only processes of
@@ -39,10 +40,13 @@ fn help() {
 
             Options:
                   --config <FILE>
-                      The configuration: {"mcpServers": {...}, "leash": {...}}
+                      The configuration: {"mcpServers": {...}, "leash": {...}}, or the file of an MCP client
 
                   --listen <ADDRESS>
                       Where to listen [default: 127.0.0.1:5327]; an address that others can reach needs a token
+
+                  --port <PORT>
+                      Listen on this port of 127.0.0.1
 
                   --token-env <VARIABLE>
                       Ask clients for the bearer token in this variable
@@ -54,6 +58,10 @@ fn help() {
                       Possible values:
                       - own: The gateway's own user, and root
                       - any: Every user of this machine
+
+                  --strict
+                      Serve nothing if one server cannot be served [default: warn, and answer 503 for this
+                      server]
 
                   --check
                       Report every mistake in the configuration and exit
@@ -90,7 +98,8 @@ fn help() {
 
             One server, without a file:
                   --name <NAME>
-                      Its name, which is its path: /NAME/mcp
+                      Its name, which is its path: /NAME/mcp [default: that of its package, script or program,
+                      or its host]
 
                   --url <URL>
                       It is an HTTP server at this address
@@ -247,16 +256,76 @@ fn a_name_without_a_server() {
 fn a_server_without_a_name() {
     check(
         "",
-        &["serve", "--", "cat"],
+        &["serve", "--check", "--", "cat"],
         &expect![[r#"
-        $ leash serve -- cat
-        error: the following required arguments were not provided:
-          --name <NAME>
+        $ leash serve --check -- cat
+        1 server and no mistakes
+        [0]
+    "#]],
+    );
+}
 
-        Usage: leash serve --name <NAME> -- <COMMAND>...
+#[test]
+fn terms_without_a_server() {
+    check(
+        "",
+        &["serve", "--idle", "5s"],
+        &expect![[r#"
+        $ leash serve --idle 5s
+        error: the following required arguments were not provided:
+          <--name <NAME>|--url <URL>|COMMAND>
+
+        Usage: leash serve --idle <DURATION> <--name <NAME>|--url <URL>|COMMAND>
 
         hint: `leash serve --help` explains the command and its options
         [2]
+    "#]],
+    );
+}
+
+#[test]
+fn addresses_to_listen_at() {
+    check(
+        "",
+        &["serve", "--port", "1", "--listen", "127.0.0.1:1", "--", "cat"],
+        &expect![[r#"
+        $ leash serve --port 1 --listen 127.0.0.1:1 -- cat
+        error: the argument '--port <PORT>' cannot be used with '--listen <ADDRESS>'
+
+        Usage: leash serve --port <PORT> -- <COMMAND>...
+
+        hint: `leash serve --help` explains the command and its options
+        [2]
+    "#]],
+    );
+    check(
+        "",
+        &["serve", "--listen", "5000", "--", "cat"],
+        &expect![[r#"
+        $ leash serve --listen 5000 -- cat
+        error: invalid value '5000' for '--listen <ADDRESS>': write an address and a port, as in 127.0.0.1:5327
+
+        hint: `leash serve --help` explains the command and its options
+        [2]
+    "#]],
+    );
+}
+
+/// A user may not bind a low port, unless the machine allows it.
+#[test]
+fn a_port_that_needs_a_privilege() {
+    let start = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start").unwrap_or_default();
+    or_skip!(if start.trim() == "1024" { Ok(()) } else { Err("every user may bind low ports here") });
+    check(
+        "",
+        &["serve", "--listen", "127.0.0.1:80", "--", "cat"],
+        &expect![[r#"
+        $ leash serve --listen 127.0.0.1:80 -- cat
+        error: cannot listen on `127.0.0.1:80`
+          Caused by: Permission denied (os error 13)
+
+        hint: ports below 1024 need a privilege: choose another one, as in --port 8080
+        [125]
     "#]],
     );
 }

@@ -4,18 +4,14 @@ use super::{check, check_gateway};
 
 #[test]
 fn invalid_addresses_are_refused() {
-    check_gateway(
-        r#""listen": §"localhost:80""#,
-        &[r#"`listen` in `leash`: `localhost:80` is not an address | write "127.0.0.1:80" or "[::1]:80""#],
-    );
     let hint = r#"write an IP address and a port, as in "127.0.0.1:5327" or "[::1]:5327""#;
-    for wrong in ["5327", ":5327", "::1:5327", "127.0.0.1", "h:80", "127.0.0.1:99999", ""] {
+    for wrong in ["5327", ":5327", "::1:5327", "127.0.0.1", "h:80", "localhost:x", "127.0.0.1:99999", ""] {
         check_gateway(
             &format!(r#""listen": §"{wrong}""#),
             &[&format!("`listen` in `leash`: `{wrong}` is not an address | {hint}")],
         );
     }
-    for fine in ["127.0.0.1:0", "[::1]:5327", "127.1.2.3:1", "[::ffff:127.0.0.1]:1"] {
+    for fine in ["localhost:80", "127.0.0.1:0", "[::1]:5327", "127.1.2.3:1", "[::ffff:127.0.0.1]:1"] {
         check_gateway(&format!(r#""listen": "{fine}""#), &[]);
     }
 }
