@@ -147,6 +147,8 @@ impl Stage {
             }
             Front::Leash => {
                 let mut command = scene.leash(["serve", "--listen", &address, "--name", "bench"]);
+                // One client opens all sessions, so the part that leash reserves for other clients is not needed.
+                command.args(["--max-sessions-per-client", "10000"]);
                 match &url {
                     Some(url) => command.args(["--url", url]),
                     None => command.arg("--").args(&server),
