@@ -10,7 +10,7 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::{self, LIMIT};
 
-use crate::stage::{Joiner, NONE, alive, shell, wait_members, web};
+use crate::stage::{Joiner, NONE, alive, groups, shell, wait_members, web};
 
 /// The only receipt of a `leash end --json`.
 fn receipt(answer: &Answer) -> Value {
@@ -302,7 +302,8 @@ fn force_ends_a_server_that_stops_leash_again_and_again() {
         let options = ["--session", "red", "--grace", "1h", "--contain", contain];
         let mut member = Joiner::run_words(&scene, &options, &tree);
         scene.census().wait_ready(LIMIT).expect("the tree did not come up");
-        wait_members(&scene, "red", 1);
+        // The server may stop leash before leash has recorded that the server runs.
+        wait::until("the session", || groups(&scene).into_iter().find(|group| group["session"] == "red"));
         scene.answer(["end", "--force", "red"]);
         scene.wait_gone(&[]).expect("nothing is left");
         member.wait();
