@@ -91,9 +91,13 @@ fn an_end_during_the_start_leaves_nothing() {
 #[test]
 fn a_caller_that_leaves_during_the_start_leaves_nothing() {
     let mut stage = or_skip!(Stage::set());
-    // The server accepts connections and never answers, so that the start lasts until the caller disconnects.
+    // One connection fills the queue of this listener, and the kernel answers no further one, so that the start lasts
+    // until the caller disconnects.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let url = format!("http://{}/mcp", silent.local_addr().expect("its address"));
+    rustix::net::listen(&silent, 0).expect("a queue of one connection");
+    let address = silent.local_addr().expect("its address");
+    let _waiting = std::net::TcpStream::connect(address).expect("the first connection");
+    let url = format!("http://{address}/mcp");
     let request = json!({"mcpServers": {"a": stage.tree("setsid", "300ms"), "b": {"url": url}}}).to_string();
     for round in 0..6 {
         let caller = stage.control.begin("POST", "/v1/sessions", &request);
