@@ -2,27 +2,11 @@
 
 use leash_tree::owner::peer::{Holders, Lookup, UnknownReason, holders};
 use leash_tree::platform::proc::Proc;
-use rustix::process::{Gid, Uid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::{User, Who};
 
 use super::{Gateway, with_gateway};
-
-/// Runs `case` on a thread with the credentials of `user`: the kernel keeps credentials per thread.
-fn as_user<T: Send>(user: &User, case: impl FnOnce() -> T + Send) -> T {
-    let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.uid()));
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(move || {
-            set_thread_groups(&[]).expect("cannot drop groups");
-            set_thread_res_gid(gid, gid, gid).expect("cannot change the group");
-            set_thread_res_uid(uid, uid, uid).expect("cannot change the user");
-            case()
-        });
-        thread.join().expect("the case fails")
-    })
-}
 
 /// Checks what a gateway of `who` sees of a client of `client`.
 fn check(client: Who, who: Who, is_right: fn(&Holders, &[i32]) -> bool) {
@@ -34,7 +18,7 @@ fn check(client: Who, who: Who, is_right: fn(&Holders, &[i32]) -> bool) {
         let client = gateway.client(&scene, "127.0.0.1", &[]);
         let accepted = gateway.accept().await;
         let uid = scene.user().uid();
-        let found = as_user(&user, || {
+        let found = user.act(|| {
             let socket = Lookup::open().socket(accepted.peer, accepted.local).unwrap().expect("it is connected");
             assert_eq!(socket.uid, uid);
             holders(&Proc::own().unwrap(), socket, &client.pids())
@@ -62,7 +46,7 @@ fn a_user_may_not_look_at_another() {
         let mut client = gateway.client(&scene, "127.0.0.1", &[]);
         let accepted = gateway.accept().await;
         let socket = Lookup::open().socket(accepted.peer, accepted.local).unwrap().expect("it is connected");
-        let look = || as_user(&other, || holders(&Proc::own().unwrap(), socket, &[]));
+        let look = || other.act(|| holders(&Proc::own().unwrap(), socket, &[]));
         assert!(matches!(look(), Holders::Unknown(UnknownReason::NotPermitted)), "{:?}", look());
         // It cannot see either that the client is gone.
         client.kill();
@@ -81,7 +65,7 @@ fn a_user_knows_when_its_own_client_is_gone() {
         let accepted = gateway.accept().await;
         let socket = Lookup::open().socket(accepted.peer, accepted.local).unwrap().expect("it is connected");
         client.kill();
-        let found = as_user(scene.user(), || holders(&Proc::own().unwrap(), socket, &[]));
+        let found = scene.user().act(|| holders(&Proc::own().unwrap(), socket, &[]));
         assert!(matches!(found, Holders::None), "{found:?}");
     });
 }

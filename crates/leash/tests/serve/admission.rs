@@ -4,8 +4,6 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 
 use rustix::net::{AddressFamily, SocketType};
-use rustix::process::{Gid, Uid};
-use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use testkit::gateway::Gateway;
 use testkit::http::{POST, Reply, initialize};
 use testkit::scene::Scene;
@@ -14,20 +12,6 @@ use testkit::user::{User, Who};
 use testkit::{or_skip, wait};
 
 use super::LIST;
-
-/// Runs `case` on a thread with the credentials of another user, so that its sockets belong to that user.
-fn as_user<T: Send>(user: &User, case: impl FnOnce() -> T + Send) -> T {
-    let (uid, gid) = (Uid::from_raw(user.uid()), Gid::from_raw(user.uid()));
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(move || {
-            set_thread_groups(&[]).expect("cannot drop groups");
-            set_thread_res_gid(gid, gid, gid).expect("cannot change the group");
-            set_thread_res_uid(uid, uid, uid).expect("cannot change the user");
-            case()
-        });
-        thread.join().expect("the case fails")
-    })
-}
 
 /// A gateway of a user, and another user. Only root can run as two users.
 fn two_users(options: &[&str]) -> Result<(Scene, Gateway, User), String> {
@@ -47,7 +31,7 @@ fn post(gateway: &Gateway, more: &[(&str, &str)], body: &str) -> Reply {
 fn another_user_is_refused_without_a_token() {
     let (scene, gateway, other) = or_skip!(two_users(&["--grace", "300ms"]));
     let hello = initialize("2025-06-18");
-    as_user(&other, || {
+    other.act(|| {
         // A forwarding header does not hide the user of the connection.
         for more in [&[][..], &[("x-forwarded-for", "192.0.2.1")], &[("authorization", "Bearer guess")]] {
             let reply = post(&gateway, more, &hello);
@@ -63,7 +47,7 @@ fn another_user_is_refused_without_a_token() {
     assert!(scene.ledger().iter().all(|path| !path.to_string_lossy().ends_with(".json")), "nothing was started");
     // Root and the gateway's own user are served.
     let own = *scene.user();
-    let session = as_user(&own, || {
+    let session = own.act(|| {
         let opened = post(&gateway, &[], &hello);
         assert_eq!(opened.status, 200, "{}", opened.text());
         opened.header("mcp-session-id").expect("a session").to_owned()
@@ -71,7 +55,7 @@ fn another_user_is_refused_without_a_token() {
     assert_eq!(post(&gateway, &[], &hello).status, 200, "root is served");
     // A session id is of no use to another uid, including root.
     assert_eq!(post(&gateway, &[("mcp-session-id", &session)], LIST).status, 404);
-    as_user(&own, || assert_eq!(post(&gateway, &[("mcp-session-id", &session)], LIST).status, 200));
+    own.act(|| assert_eq!(post(&gateway, &[("mcp-session-id", &session)], LIST).status, 200));
     gateway.stop();
     scene.wait_gone(&[]).expect("nothing is left");
 }
@@ -81,7 +65,7 @@ fn another_user_is_refused_without_a_token() {
 fn another_user_is_refused_from_another_source_address() {
     let (_scene, gateway, other) = or_skip!(two_users(&[]));
     let Some(source) = own_address() else { return testkit::note("skipped: loopback is the only address") };
-    let status = as_user(&other, || {
+    let status = other.act(|| {
         let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
         rustix::net::bind(&socket, &source).expect("the address is ours");
         rustix::net::connect(&socket, &gateway.address()).expect("it listens");
@@ -107,7 +91,7 @@ fn own_address() -> Option<SocketAddr> {
 fn another_user_is_served_with_local_users_any() {
     let (scene, gateway, other) = or_skip!(two_users(&["--local-users", "any", "--grace", "300ms"]));
     let hello = initialize("2025-06-18");
-    let session = as_user(&other, || {
+    let session = other.act(|| {
         assert_eq!(gateway.ask("GET", "/metrics", &[], b"").status, 200);
         let opened = post(&gateway, &[], &hello);
         assert_eq!(opened.status, 200, "{}", opened.text());
@@ -118,7 +102,7 @@ fn another_user_is_served_with_local_users_any() {
         let headers = [&POST[..], &[("mcp-session-id", &*session)]].concat();
         assert_eq!(gateway.ask(method, "/x/mcp", &headers, LIST.as_bytes()).status, 404, "{method}");
     }
-    as_user(&other, || assert_eq!(post(&gateway, &[("mcp-session-id", &session)], LIST).status, 200));
+    other.act(|| assert_eq!(post(&gateway, &[("mcp-session-id", &session)], LIST).status, 200));
     gateway.stop();
     scene.wait_gone(&[]).expect("nothing is left");
 }
@@ -127,7 +111,7 @@ fn another_user_is_served_with_local_users_any() {
 fn another_user_that_shows_the_token_is_served() {
     let (scene, gateway, other) = or_skip!(two_users(&["--token-env", "LEASH_TEST_TOKEN", "--grace", "300ms"]));
     let bearer = ("authorization", "Bearer s3cret");
-    let session = as_user(&other, || {
+    let session = other.act(|| {
         assert_eq!(post(&gateway, &[], LIST).status, 401);
         assert_eq!(gateway.ask("GET", "/metrics", &[], b"").status, 401);
         assert_eq!(gateway.ask("GET", "/metrics", &[bearer], b"").status, 200);
