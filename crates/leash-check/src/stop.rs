@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::{cell::RefCell, io};
 
 use super::CheckError;
-use leash_tree::tree::supervisor::{self, FirstLook};
+use leash_tree::tree::first_look::{FirstLook, listened};
 use leash_tree::{platform::linux, tree::driver};
 
 /// The request to stop a check. Every wait of a check also waits for this.
@@ -26,7 +26,7 @@ impl StopSignals {
     /// ignored.
     pub fn by_signal(first: FirstLook) -> io::Result<StopSignals> {
         let (_, inherited) = first.into_parts();
-        let mut wanted = supervisor::listened(inherited);
+        let mut wanted = listened(inherited);
         // These two signals concern servers.
         wanted.retain(|signal| !matches!(*signal, libc::SIGCHLD | driver::END_SIGNAL));
         Ok(StopSignals { signals: Some(linux::listen(&wanted)?), seen: RefCell::default() })

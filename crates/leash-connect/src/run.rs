@@ -17,7 +17,7 @@ use leash_model::clock::{self, Moment};
 use leash_model::{id, limits, owner::Owner, receipt::Reason};
 use leash_protocol::frame::Line;
 use leash_tree::ledger::book::{Book, Entry, Membership};
-use leash_tree::tree::supervisor::{self, FirstLook};
+use leash_tree::tree::first_look::{FirstLook, listened};
 use leash_tree::{ledger::receipts, owner, places::Places, platform::linux, platform::proc::Proc};
 use leash_upstream::client::UpstreamClient;
 use leash_upstream::keeper::connection_facts::ConnectionFacts;
@@ -29,7 +29,7 @@ use leash_upstream::{delete, keeper};
 /// Runs a connection to its end. It blocks, and uses the process's signals, stdin and stdout.
 pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<ConnectionEnd, ConnectError> {
     let (parent, inherited) = first.into_parts();
-    let signals = linux::listen(&supervisor::listened(inherited)).map_err(ConnectError::Signals)?;
+    let signals = linux::listen(&listened(inherited)).map_err(ConnectError::Signals)?;
     linux::survive_file_size_limit();
     let proc = Proc::own().ok();
     let watches = owner::find(&settings.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;

@@ -19,7 +19,7 @@ use crate::scan::resources::{self, TreeResources};
 use leash_model::clock::{self, Moment, timeout_until};
 use leash_model::identity::Identity;
 use leash_model::receipt::{EndedBy, Fate, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
-use leash_model::{id, limits};
+use leash_model::{duration, id, limits};
 use leash_tree::platform::identity::HeldProcess;
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::contained_tree::left_over;
@@ -308,7 +308,6 @@ struct ReapResult {
 }
 
 fn receipt(proc: &Proc, finding: &Finding, result: ReapResult) -> Receipt {
-    let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
     let (ended_ms, took) = (clock::unix_ms(), Moment::now().since(result.began));
     let name = finding.server.clone().or_else(|| finding.client.clone());
     let tree = TreeEnd {
@@ -332,9 +331,9 @@ fn receipt(proc: &Proc, finding: &Finding, result: ReapResult) -> Receipt {
         holdings: vec![Holding::Tree(tree)],
         dropped_holdings: 0,
         ended_by: EndedBy::Reap,
-        started_ms: ended_ms.saturating_sub(ms(finding.age)),
+        started_ms: ended_ms.saturating_sub(duration::as_ms(finding.age)),
         ended_ms,
-        took_ms: ms(took),
+        took_ms: duration::as_ms(took),
     }
 }
 

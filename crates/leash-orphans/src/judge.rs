@@ -16,6 +16,7 @@ use crate::facts::{
 };
 use crate::knowledge::Knowledge;
 use cases::{Case, Cases};
+use leash_model::duration;
 use leash_model::identity::Identity;
 use verdict::{Finding, TreeRole, Verdict};
 
@@ -342,8 +343,7 @@ impl<'a> Judge<'a> {
             evidence.push(Evidence::OthersHidden);
         }
         if case.leashed.is_none() && !self.is_settled(case, seen) {
-            let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-            let (gone_ms, needed_ms) = (ms(self.gone_for(case)), ms(self.policy.settle));
+            let (gone_ms, needed_ms) = (duration::as_ms(self.gone_for(case)), duration::as_ms(self.policy.settle));
             evidence.push(Evidence::NotSettled { gone_ms, needed_ms });
         }
         evidence

@@ -9,7 +9,7 @@ mod runtime_dir;
 
 use std::process::ExitCode;
 
-use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::first_look::FirstLook;
 
 fn main() -> ExitCode {
     // A keeper process must stay small and needs none of the following.

@@ -1,5 +1,5 @@
-//! Tables of the keys of an object. The row of a key says how the key is read and what the OpenAPI document says about it,
-//! so that the document and the reader cannot differ.
+//! Tables of the keys of an object. The row of a key says how the key is read and what the OpenAPI document says about
+//! it, so that the document and the reader cannot differ.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 use serde_json::{Map, Value};
@@ -31,11 +31,11 @@ pub(super) struct Key<T> {
     pub(super) schema: fn(&mut SchemaGenerator) -> Schema,
 }
 
-/// The schemas of values. Each function has the name of the method of [`Reader`] that reads such a value.
+/// The schemas of values. Each function has the name of the method of [`ConfigReader`] that reads such a value.
 pub(super) struct KeySchema;
 
-/// The row of a key: its name, the method of [`Reader`] that reads it together with the function of [`KeySchema`] of the same
-/// name, the place of the value, and the description.
+/// The row of a key: its name, the method of [`ConfigReader`] that reads it together with the function of [`KeySchema`]
+/// of the same name, the place of the value, and the description.
 macro_rules! key {
     ($name:literal, $kind:ident => Some($($slot:ident).+), $about:literal) => {
         key!(@ $name, $kind, $about, |into, value| into.$($slot).+ = Some(value))
@@ -59,7 +59,7 @@ macro_rules! key {
 }
 pub(super) use key;
 
-/// The schemas of values: the name of the method of [`Reader`] that reads such a value, and its schema.
+/// The schemas of values: the name of the method of [`ConfigReader`] that reads such a value, and its schema.
 macro_rules! shapes {
     ($($kind:ident: $schema:tt,)+) => {
         impl KeySchema {

@@ -4,7 +4,7 @@ use std::{os::fd::OwnedFd, rc::Rc, time::Duration};
 
 use crate::control::Jobs;
 use leash_model::{clock::Moment, limits};
-use leash_tree::{platform::identity, platform::linux::AsyncPidfd, tree::supervisor::FirstLook};
+use leash_tree::{platform::identity, platform::linux::AsyncPidfd, tree::first_look::FirstLook};
 
 /// The process that started a gateway on demand.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::facts::Evidence;
+use leash_model::duration;
 use leash_model::identity::Identity;
 
 /// The verdict about a server, host or remnant.
@@ -78,5 +79,5 @@ pub struct Finding {
 }
 
 fn as_ms<S: serde::Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_u64(u64::try_from(span.as_millis()).unwrap_or(u64::MAX))
+    serializer.serialize_u64(duration::as_ms(*span))
 }

@@ -22,10 +22,10 @@ use crate::platform::{linux, spawn};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::event::Rung;
 use leash_model::identity::Identity;
-use leash_model::limits;
 use leash_model::owner::Owner;
 use leash_model::receipt::{EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
 use leash_model::record::{Phase, Record};
+use leash_model::{duration, limits};
 
 /// The signal by which `leash end` tells a supervisor or keeper to end the tree. It comes with a value, so that leash
 /// does not take another SIGUSR1 for it.
@@ -485,7 +485,7 @@ impl TreeDriver {
             ..self.record.tree_end(how)
         };
         let took = self.ending_since.map(|since| Moment::now().since(since)).unwrap_or_default();
-        let took_ms = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        let took_ms = duration::as_ms(took);
         let receipt = self.record.receipt(why, self.ended_by, took_ms, tree);
         // Write the receipt into the record first: if we are killed on the way, a sweep finds it there and writes no
         // second one.

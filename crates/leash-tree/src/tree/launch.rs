@@ -16,11 +16,11 @@ use crate::platform::command::{self, Launch};
 use crate::platform::identity::{self, boot_id, pid_namespace};
 use crate::platform::proc::Proc;
 use crate::platform::{channel, linux, resolve};
-use leash_model::clock;
 use leash_model::identity::Identity;
 use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
 use leash_model::record::{Phase, RECORD_VERSION, Record};
 use leash_model::start_failure::StartFailure;
+use leash_model::{clock, duration};
 
 /// The step that failed if there is no keeper.
 pub(super) const NO_KEEPER: &str = "cannot start the keeper";
@@ -63,7 +63,7 @@ pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[OwnerWatch], p
         refused: Vec::new(),
         leaf,
         spare: spec.spare.clone(),
-        grace_ms: u64::try_from(spec.pace().as_millis()).unwrap_or(u64::MAX),
+        grace_ms: duration::as_ms(spec.pace()),
         patient: spec.patient,
         started_ms: clock::unix_ms(),
         receipts: receipts.to_owned(),

@@ -10,6 +10,7 @@ pub mod contained_tree;
 pub(crate) mod control;
 pub mod driver;
 pub mod failure;
+pub mod first_look;
 pub(crate) mod freeze;
 pub mod handle;
 pub mod keeper;

@@ -14,6 +14,7 @@ use super::contained_tree::{ContainedTree, Remaining};
 use super::control::{KeeperReport, Order, Orders};
 use super::driver::{END_SIGNAL, END_VALUE, FORCE_VALUE, TreeDriver, TreeDriverParts};
 use super::failure::{ended_early, failed};
+use super::first_look::{FirstLook, listened};
 use super::launch::{self, KeeperLaunch, NO_KEEPER};
 use super::machine::Event as MachineEvent;
 use super::spec::Spec;
@@ -21,10 +22,10 @@ use crate::contain::leaf::Leaf;
 use crate::contain::unit::UserBus;
 use crate::ledger::receipts;
 use crate::ledger::store::{LockedRun, Store};
-use crate::owner::{self, OwnerWatch, Parent};
+use crate::owner::{self, OwnerWatch};
 use crate::places::Places;
 use crate::platform::channel::{self, ChannelRead};
-use crate::platform::linux::{self, InheritedSignals};
+use crate::platform::linux;
 use crate::platform::poll::{self, PollSet};
 use crate::platform::proc::{Proc, Stat};
 use crate::platform::{identity, spawn};
@@ -32,35 +33,10 @@ use crate::tree::sweep;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::containment::{Containment, ContainmentWish};
 use leash_model::event::Event;
-use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::record::Record;
 use leash_model::start_failure::StartFailure;
-
-/// The parent process and the inherited signals. Callers take it in the first instructions of `main`, before either can
-/// change.
-#[derive(Debug)]
-pub struct FirstLook {
-    parent: Parent,
-    signals: InheritedSignals,
-}
-
-impl FirstLook {
-    /// Takes hold of the parent and looks at the inherited signals.
-    pub fn take() -> FirstLook {
-        FirstLook { parent: Parent::take(), signals: InheritedSignals::look() }
-    }
-
-    /// Returns the parent and the inherited signals.
-    pub fn into_parts(self) -> (Parent, InheritedSignals) {
-        (self.parent, self.signals)
-    }
-
-    /// The controlling terminal as an owner; `None` if the parent is in another session, or if `nohup` ignores SIGHUP.
-    pub fn terminal(&self) -> Option<crate::owner::OwnerWatch> {
-        crate::owner::terminal_of(&Proc::own().ok()?, self.signals)
-    }
-}
+use leash_model::{duration, limits};
 
 /// Runs a server to its end, as this process: blocks, becomes a subreaper, and takes the process's signals. For
 /// programs that exist only for this (`leash run`). A program that does other work too uses [`super::Tree`].
@@ -181,8 +157,8 @@ impl Supervisor {
         owners: Vec<OwnerWatch>,
         tell: &mut dyn FnMut(Event),
     ) -> Result<Supervisor, StartFailure> {
-        let signals =
-            linux::listen(&listened(first.signals)).map_err(|errno| failed("cannot listen to signals", errno))?;
+        let (parent, inherited) = first.into_parts();
+        let signals = linux::listen(&listened(inherited)).map_err(|errno| failed("cannot listen to signals", errno))?;
         linux::survive_file_size_limit();
         let proc = Proc::own().ok();
         let has_other_children = proc.is_some_and(|proc| !proc.children(getpid().as_raw_pid()).proves_none());
@@ -190,7 +166,7 @@ impl Supervisor {
         // is also too old for pidfds.
         rustix::process::set_child_subreaper(Some(getpid()))
             .map_err(|errno| failed("cannot become a subreaper", errno))?;
-        let mut watches = owner::find(&spec.owners, first.parent, proc.as_ref(), first.signals)
+        let mut watches = owner::find(&spec.owners, parent, proc.as_ref(), inherited)
             .map_err(|owner| StartFailure::Owner { owner })?;
         watches.extend(owners);
         let command = launch::command_line(spec)?;
@@ -206,8 +182,8 @@ impl Supervisor {
             record: record.clone(),
             wish: spec.contain,
             caps: spec.caps,
-            max_age_ms: spec.max_age.map(|age| u64::try_from(age.as_millis()).unwrap_or(u64::MAX)),
-            ignored_signals: spec.ignored(first.signals).to_bits(),
+            max_age_ms: spec.max_age.map(duration::as_ms),
+            ignored_signals: spec.ignored(inherited).to_bits(),
             env: spec.environment(),
             runtime_dir: places.runtime_dir.clone(),
             bus: UserBus { address: places.bus_address.clone(), runtime_dir: places.xdg_runtime_dir.clone() },
@@ -601,11 +577,4 @@ impl Supervisor {
         warning.into_iter().for_each(|warning| tell(Event::Warning(warning)));
         receipt
     }
-}
-
-/// The signals that a supervisor takes. A signal that was ignored at the start stays ignored: `nohup` ignores SIGHUP,
-/// and a shell starts a background job with SIGINT ignored. SIGTERM always counts.
-pub fn listened(inherited: InheritedSignals) -> Vec<i32> {
-    let optional = [libc::SIGINT, libc::SIGHUP, libc::SIGQUIT].into_iter().filter(|signal| !inherited.ignores(*signal));
-    [libc::SIGTERM, libc::SIGCHLD, END_SIGNAL].into_iter().chain(optional).collect()
 }

@@ -24,9 +24,9 @@ use crate::tree::contained_tree::left_over;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::containment::Containment;
 use leash_model::identity::Identity;
-use leash_model::limits;
 use leash_model::receipt::{EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
 use leash_model::record::Record;
+use leash_model::{duration, limits};
 
 /// The result of a sweep.
 #[derive(Debug, Default)]
@@ -372,7 +372,7 @@ impl AbandonedRun {
         if let Some(leaf) = self.leaf().filter(|_| !survivors.populated) {
             leaf.remove();
         }
-        let took_ms = u64::try_from(end.took.as_millis()).unwrap_or(u64::MAX);
+        let took_ms = duration::as_ms(end.took);
         self.record.receipt(end.reason, end.by, took_ms, tree)
     }
 }

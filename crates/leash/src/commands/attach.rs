@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use leash_gateway::control_client::{self, ControlClientError};
-use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::first_look::FirstLook;
 
 use super::connect;
 use crate::args::{Attach, AttachTarget, Connect, SessionName, TransportArg};

@@ -13,7 +13,7 @@ use leash_check::stdio::StdioCheck;
 use leash_check::{CheckError, CheckReport, StopSignals};
 use leash_model::start_failure::CommandOrigin;
 use leash_tree::places::Places;
-use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::first_look::FirstLook;
 
 use super::stand_in;
 use crate::args::Check;

@@ -5,7 +5,7 @@ use std::env;
 use leash_connect::{ConnectError, ConnectSettings, ConnectionEnd, TransportChoice};
 use leash_model::receipt::{Reason, Receipt};
 use leash_tree::platform::command;
-use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::first_look::FirstLook;
 use leash_upstream::address::{self, AddressError};
 
 use super::run::{self, UsageProblem, refuse};

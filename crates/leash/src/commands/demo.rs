@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use clap::ValueEnum as _;
 use leash_model::clock::{Moment, timeout_until};
+use leash_model::duration;
 use leash_model::receipt::Receipt;
 use leash_tree::ledger::receipts;
 use leash_tree::platform::identity::{self, HeldProcess};
@@ -143,7 +144,7 @@ impl DemoDir {
         );
         let patience = if part == DemoPart::Host { SETTLE } else { GONE };
         let gone = hung_up(&reader, killed + patience);
-        let took_ms = u64::try_from(Moment::now().since(killed).as_millis()).unwrap_or(u64::MAX);
+        let took_ms = duration::as_ms(Moment::now().since(killed));
         let alive: Vec<bool> = processes.iter().map(|held| !gone && identity::is_alive(held.id, &self.proc)).collect();
         printer.progress(
             if gone { "Gone" } else { "Left" },

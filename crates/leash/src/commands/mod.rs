@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
-use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::first_look::FirstLook;
 
 use self::defaults::DefaultMistake;
 use crate::args::{Cli, Command};

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use leash_model::clock::Moment;
+use leash_model::duration;
 use leash_model::identity::Identity;
 use leash_model::receipt::Receipt;
 use leash_orphans::act::{self, ReapOutcome, ReapSettings, Spared, watch};
@@ -149,7 +150,7 @@ fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
             finding.tree.len().to_string(),
             bytes(resources.memory),
             bytes(resources.swap),
-            span(u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX)),
+            span(duration::as_ms(finding.age)),
             finding.verdict.word().to_owned(),
         ]
     };

@@ -9,7 +9,8 @@ use leash_model::receipt::Receipt;
 use leash_model::start_failure::CommandOrigin;
 use leash_tree::contain::caps::Caps;
 use leash_tree::tree::Spec;
-use leash_tree::tree::supervisor::{self, FirstLook};
+use leash_tree::tree::first_look::FirstLook;
+use leash_tree::tree::supervisor;
 
 use crate::args::{OwnerArg, Pair, Run, SessionName};
 use crate::output::message;

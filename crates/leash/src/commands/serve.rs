@@ -14,7 +14,7 @@ use leash_gateway::config::{
 use leash_gateway::{ConfigSource, ControlError, ControlListen, ControlSocket, GatewayInputs, ServeError, Starter};
 use leash_orphans::clients::translate::name_for;
 use leash_orphans::knowledge::identify::server_name;
-use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::first_look::FirstLook;
 use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::notice::Notice;
 

@@ -17,7 +17,7 @@ use leash_check::host::stand_in::serve_stdio;
 use leash_check::http::{VISITOR_TOKEN, visit};
 use leash_check::{StopSignals, take_terminal};
 use leash_tree::platform::poll;
-use leash_tree::tree::supervisor::FirstLook;
+use leash_tree::tree::first_look::FirstLook;
 
 use crate::args::{Check, CheckRole};
 use crate::exit_code;

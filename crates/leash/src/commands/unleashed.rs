@@ -1,6 +1,7 @@
 //! The servers that do not run under leash, for `leash ps`.
 
 use leash_model::alive::SessionMember;
+use leash_model::duration;
 use leash_model::identity::Identity;
 use leash_orphans::scan::resources::{self, TreeResources};
 use leash_orphans::{Facts, Finding};
@@ -42,7 +43,7 @@ pub(super) fn look(mut survey: Survey, trees: &[SessionMember]) -> Unleashed {
 }
 
 fn age_ms(finding: &Finding) -> u64 {
-    u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX)
+    duration::as_ms(finding.age)
 }
 
 /// The approximate time since a process of the tree last ran: the scheduler's clocks of two processors differ. `None`

@@ -1,5 +1,6 @@
 //! `leash why`.
 
+use leash_model::duration;
 use leash_orphans::facts::{DescriptorKind, OtherEnd};
 use leash_orphans::scan::resources;
 use leash_orphans::{Channel, Facts, Finding, JudgePolicy, Process};
@@ -49,7 +50,7 @@ pub(crate) fn why(args: &Why) -> u8 {
 }
 
 fn about_finding(finding: &Finding, process: &Process) -> String {
-    let age = span(u64::try_from(finding.age.as_millis()).unwrap_or(u64::MAX));
+    let age = span(duration::as_ms(finding.age));
     let mut text = String::new();
     add(&mut text, format_args!("{}: {}, {age} old", evidence::subject(finding), finding.verdict.word()));
     if process.id.pid != finding.root.pid {

@@ -12,8 +12,8 @@ use crate::session::together;
 use crate::tree::handle;
 use crate::tree::{SupervisorLost, Tree, sweep};
 use leash_model::clock::{self, Moment};
-use leash_model::limits;
 use leash_model::receipt::{EndedBy, Holding, How, LeftOver, Reason, Receipt, TreeEnd, VERSION};
+use leash_model::{duration, limits};
 
 /// A session whose end has begun.
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl EndingSession {
             holdings,
             started_ms: self.started_ms,
             ended_ms: clock::unix_ms(),
-            took_ms: u64::try_from(Moment::now().since(self.began).as_millis()).unwrap_or(u64::MAX),
+            took_ms: duration::as_ms(Moment::now().since(self.began)),
         }
     }
 }
