@@ -250,7 +250,13 @@ impl<'a> Ending<'a> {
         let mut give_up = asked + patience(member);
         let mut may_kill = self.force;
         // The lock decides, however new the member is. The processes only say when to check again.
-        while self.is_attended(store.as_ref(), member) {
+        loop {
+            // A member that was told during its start records its keeper later.
+            let latest = latest(store.as_ref(), member);
+            let member = latest.as_ref().unwrap_or(member);
+            if !self.is_attended(store.as_ref(), member) {
+                return Ok(());
+            }
             let now = Moment::now();
             let attendants = attendants(member, self.proc);
             // A server may stop them again and again, but it can't prevent that they are killed.
@@ -270,7 +276,6 @@ impl<'a> Ending<'a> {
             let next = (now + LOOK_AGAIN).min(give_up);
             let _ = rustix::event::poll(&mut fds, Some(&timeout_until(next, now)));
         }
-        Ok(())
     }
 
     /// Kills the processes of leash that look after a run, so that the sweep that follows can end it. The server can
@@ -318,6 +323,13 @@ impl<'a> Ending<'a> {
             MemberKind::Upstream { .. } => false,
         }
     }
+}
+
+/// A tree as its record says now; `None` if it has no record, or is not a tree.
+fn latest(store: Option<&Store>, member: &SessionMember) -> Option<SessionMember> {
+    let MemberKind::Tree { .. } = member.kind else { return None };
+    let record = store?.read(&member.run).ok().flatten()?;
+    Some(SessionMember::of_record(record, &member.runtime_dir))
 }
 
 /// True if there are any, and a signal or a tracer has stopped each of them.

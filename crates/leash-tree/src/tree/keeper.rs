@@ -118,6 +118,9 @@ impl Keeper {
 
     /// Tries the containments, best first, until the server runs in one.
     fn start(&mut self) -> Result<ContainedTree, StartFailure> {
+        // The record names the keeper before the server exists. A server that stops or kills us at once can't prevent
+        // that another process of leash finds us.
+        self.locked_run.write(&self.orders.record)?;
         let situation = Situation {
             own_proc: self.proc.is_some(),
             pid_one: self.orders.pid_one,

@@ -320,3 +320,21 @@ fn pipe_in_the_place_of_a_new_record_does_not_block_the_keeper() {
     host.close_stdin();
     check_gone(&scene, &[host.pid()]);
 }
+
+/// A server can stop its keeper with its first instruction. Before that the record must name the keeper, or
+/// `leash end --force` would not know what to kill. On one processor the server is often faster than its keeper.
+#[test]
+fn the_record_names_the_keeper_before_the_server_runs() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let script = r#"kill -STOP $PPID; cat "$1"/sessions/*.json; kill -CONT $PPID"#;
+    for _ in 0..100 {
+        let mut command = scene.command("taskset");
+        command.args(["-c", "0"]).arg(scene.leash_path()).args(["run", "--contain", "reaper"]);
+        command.args(["--", "sh", "-c", script, "sh"]).arg(scene.runtime_dir());
+        let answer: Answer = command.output().expect("taskset starts").into();
+        let record: Value = serde_json::from_str(&answer.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}{}", answer.stdout, answer.stderr));
+        assert!(record["keeper"]["pid"].is_number(), "{record:#}");
+    }
+    scene.wait_gone(&[]).expect("nothing is left");
+}
