@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use leash_model::containment::Containment;
 
+use crate::output::terminal::ColorWhen;
+
 mod adopt;
 mod attach;
 mod check;
@@ -26,8 +28,18 @@ pub(crate) use values::{OwnerArg, Pair};
 
 /// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
 #[derive(Debug, Parser)]
-#[command(name = "leash", version, disable_help_subcommand = true, max_term_width = 100)]
+#[command(name = "leash", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
+    /// Use colours: auto (on a terminal), always or never [default: auto]
+    #[arg(
+        long,
+        global = true,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub(crate) color: ColorWhen,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

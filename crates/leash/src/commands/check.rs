@@ -91,7 +91,7 @@ fn tell(printer: Printer, args: &Check, report: &CheckReport, junit: Option<Juni
         // The report consists of strings and numbers, so this can't fail.
         printer.exact(serde_json::to_string_pretty(report).unwrap_or_default() + "\n");
     } else {
-        printer.data(output::text(report));
+        printer.data(&output::text(report));
     }
     if let Some(Err(error)) = junit.map(|junit| junit.write(&report.junit())) {
         return unwritable(printer, &error);

@@ -27,7 +27,8 @@ use crate::args::{Demo, DemoPart};
 use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::{Printer, span};
-use crate::output::table::table;
+use crate::output::table::{Column, table};
+use crate::output::text::Text;
 
 /// The processes of the sample server, in the order of the table.
 const PROCESSES: [(&str, &str); 4] = [
@@ -35,6 +36,13 @@ const PROCESSES: [(&str, &str); 4] = [
     ("child", "an ordinary child"),
     ("helper", "called setsid"),
     ("daemon", "double fork and setsid"),
+];
+
+const COLUMNS: [Column; 4] = [
+    Column::new("PROCESS"),
+    Column::new("WHAT IT DID").cut(16),
+    Column::new("HOST KILLED, WITHOUT LEASH").verdict(),
+    Column::new("HOST KILLED, WITH LEASH").verdict(),
 ];
 
 /// The FIFO that every process of the sample holds open.
@@ -82,13 +90,14 @@ fn show(printer: Printer) -> u8 {
             vec![(*name).to_owned(), (*what).to_owned(), word(without.alive[index]), word(with.alive[index])]
         })
         .collect();
-    printer.data("\n");
-    printer.data(table(&["PROCESS", "WHAT IT DID", "HOST KILLED, WITHOUT LEASH", "HOST KILLED, WITH LEASH"], &rows));
+    printer.say("");
+    printer.data(&table(&COLUMNS, &rows));
     for receipt in &receipts {
-        printer.data(format!("\nreceipt: {}\n", message::receipt_line(receipt)));
+        printer.say("");
+        printer.say(Text::new("receipt: ").and(message::receipt_line(receipt)));
     }
-    printer.data(format!(
-        "with leash everything was gone {} after the host's SIGKILL; what was left without it has been ended.\n",
+    printer.say(format_args!(
+        "with leash everything was gone {} after the host's SIGKILL; what was left without it has been ended.",
         span(with.took_ms)
     ));
     if with.alive.contains(&true) { exit_code::NOT_ALL } else { exit_code::OK }

@@ -219,13 +219,9 @@ fn by_session(targets: &[Target], receipts: &[Receipt]) -> Vec<SessionEnd> {
 fn show(printer: Printer, sessions: &[SessionEnd], ended: &EndReport) {
     for SessionEnd { whole, session, members } in sessions {
         match whole {
-            Some(whole) => {
-                for line in message::session_lines(whole, members) {
-                    printer.data(format!("{line}\n"));
-                }
-            }
+            Some(whole) => printer.data(&message::session_lines(whole, members)),
             None if ended.unfinished.iter().any(|one| one.session == *session) => {}
-            None => printer.data(format!("{session}: ended; it held nothing\n")),
+            None => printer.say(format_args!("{session}: ended; it held nothing")),
         }
     }
     for one in &ended.unfinished {

@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use super::ledger;
 use crate::args::History;
 use crate::exit_code;
+use crate::output::message;
 use crate::output::printer::{Printer, bytes, span};
-use crate::output::table::table;
-use crate::output::{escape, message};
+use crate::output::table::{Column, table};
+use crate::output::text::Text;
 
 pub(crate) fn history(args: &History) -> u8 {
     let printer = Printer::new(false);
@@ -37,27 +38,41 @@ pub(crate) fn history(args: &History) -> u8 {
         printer.exact(format!("{answer:#}\n"));
         return exit_code::OK;
     }
-    printer.data(table(
-        &["ENDED", "SESSION", "SERVER", "REASON", "HOW", "PROCS", "TOOK", "MEMORY", "FATE"],
-        &rows(&newest),
-    ));
-    for receipt in &newest {
+    printer.data(&listing(&newest, &sessions));
+    exit_code::OK
+}
+
+const COLUMNS: [Column; 9] = [
+    Column::new("ENDED"),
+    Column::new("SESSION").cut(8),
+    Column::new("SERVER").cut(12),
+    Column::new("REASON").cut(20),
+    Column::new("HOW").cut(8).left_out(4),
+    Column::new("PROCS").left_out(1),
+    Column::new("TOOK").left_out(3),
+    Column::new("MEMORY").left_out(2),
+    Column::new("FATE").verdict(),
+];
+
+/// The table, what is left, and a summary of each session that the user named.
+fn listing(newest: &[Receipt], sessions: &[(&str, Vec<&Receipt>)]) -> Text {
+    let mut text = table(&COLUMNS, &rows(newest));
+    for receipt in newest {
         if let Reason::StartFailed { why: Some(why) } = &receipt.reason {
-            printer.data(format!("{}: {}\n", escape::line(&receipt.session), escape::line(&why.line())));
+            text.line(format_args!("{}: {}", receipt.session, why.line()));
         }
     }
     for receipt in newest.iter().filter(|receipt| !receipt.nothing_left()) {
         for line in message::left_lines(receipt) {
-            printer.data(format!("{}: {line}\n", escape::line(&receipt.session)));
+            text.line(format_args!("{}: {line}", receipt.session));
         }
     }
     for (session, members) in sessions.iter().filter(|(_, members)| members.len() > 1) {
         let fate = message::fate(members.iter().copied());
         let held = message::held(members.iter().flat_map(|receipt| &receipt.holdings));
-        let session = escape::line(session);
-        printer.data(format!("{session}: {} receipts; {held}; {fate}\n", members.len()));
+        text.line(format_args!("{session}: {} receipts; {held}; {fate}", members.len()));
     }
-    exit_code::OK
+    text
 }
 
 /// The default number of lines.

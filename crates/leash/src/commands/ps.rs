@@ -17,9 +17,9 @@ use super::survey::Survey;
 use super::unleashed::{self, Unleashed};
 use super::{attach, ledger};
 use crate::args::Ps;
-use crate::output::escape::add;
 use crate::output::printer::{Printer, bytes, span};
-use crate::output::table::table;
+use crate::output::table::{Column, table};
+use crate::output::text::{Text, add};
 use crate::{exit_code, places};
 
 pub(crate) fn ps(args: &Ps) -> u8 {
@@ -30,10 +30,12 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     };
     match args {
         Ps { json: true, .. } => printer.exact(as_json(&sessions, &others)),
-        Ps { tree: false, verbose: false, .. } => printer.data(listing(&sessions) + &others.listing()),
+        Ps { tree: false, verbose: false, .. } => {
+            printer.data(&[listing(&sessions), others.listing()].into_iter().collect())
+        }
         _ => {
             let lines = sessions.iter().map(|session| at_length(session, args));
-            printer.data(lines.chain([others.trees()]).collect::<String>());
+            printer.data(&lines.chain([others.trees()]).collect());
         }
     }
     exit_code::OK
@@ -59,8 +61,19 @@ fn read(args: &Ps, printer: Printer) -> Result<(Vec<AliveSession>, Unleashed), u
     Ok((AliveSession::join(members, held), others))
 }
 
+const COLUMNS: [Column; 8] = [
+    Column::new("SESSION").cut(8),
+    Column::new("SERVER").cut(16),
+    Column::new("OWNER").cut(14).left_out(4),
+    Column::new("CONTAINMENT").left_out(1),
+    Column::new("PROCS").left_out(2),
+    Column::new("MEMORY").left_out(3),
+    Column::new("AGE").left_out(5),
+    Column::new("STATE").cut(10).verdict(),
+];
+
 /// One line per session; if it has several members, one more line for each of them below.
-fn listing(sessions: &[AliveSession]) -> String {
+fn listing(sessions: &[AliveSession]) -> Text {
     let mut rows = Vec::new();
     for session in sessions {
         if let Some(only) = session.only() {
@@ -79,7 +92,7 @@ fn listing(sessions: &[AliveSession]) -> String {
         ]);
         rows.extend(session.members.iter().map(|member| row(format!("  {}", handle(member)), member)));
     }
-    table(&["SESSION", "SERVER", "OWNER", "CONTAINMENT", "PROCS", "MEMORY", "AGE", "STATE"], &rows)
+    table(&COLUMNS, &rows)
 }
 
 fn row(session: String, member: &SessionMember) -> Vec<String> {
@@ -187,23 +200,22 @@ fn state_of(phase: Phase, members: &[SessionMember]) -> &'static str {
 }
 
 /// The details of a session.
-fn at_length(session: &AliveSession, args: &Ps) -> String {
+fn at_length(session: &AliveSession, args: &Ps) -> Text {
     if let Some(only) = session.only() {
         return details(only, args);
     }
     let (members, owners) = (name_and_members(session), session_owners(session));
     let (age, memory) = (age(session.started_ms()), bytes(session.memory_bytes()));
-    let mut text = String::new();
+    let mut text = Text::default();
     add(&mut text, format_args!("{}  {members}, {age}, {}", session.id, session_state(session)));
     add(&mut text, format_args!("  owners: {owners}; {} processes, {memory}", session.processes()));
-    let lines = session.members.iter().map(|member| details(member, args)).collect::<String>();
-    text.extend(lines.lines().map(|line| format!("  {line}\n")));
+    text.append(session.members.iter().map(|member| details(member, args)).collect::<Text>().indented());
     text
 }
 
 /// The details of a member.
-fn details(member: &SessionMember, args: &Ps) -> String {
-    let mut text = String::new();
+fn details(member: &SessionMember, args: &Ps) -> Text {
+    let mut text = Text::default();
     let (kind, age, state) = (containment(member), age(member.started_ms), state(member));
     add(&mut text, format_args!("{}  {}  {kind}, {age}, {state}", member.session, member.name));
     if let MemberKind::Tree { record, processes } = &member.kind {
@@ -230,7 +242,7 @@ fn details(member: &SessionMember, args: &Ps) -> String {
 }
 
 /// Appends the lines that `-v` adds.
-fn more(record: &Record, text: &mut String) {
+fn more(record: &Record, text: &mut Text) {
     let pids = [("leash", record.supervisor), ("keeper", record.keeper), ("server", record.leader)];
     let named: Vec<String> = pids.iter().filter_map(|(name, id)| id.map(|id| format!("{name} {}", id.pid))).collect();
     add(text, format_args!("  pids: {}; run {}", named.join(", "), record.run));
@@ -247,7 +259,7 @@ fn more(record: &Record, text: &mut String) {
 }
 
 /// Draws the processes below their parents; a process whose parent is not among them is not indented.
-fn draw(processes: &[TreeProcess], text: &mut String) {
+fn draw(processes: &[TreeProcess], text: &mut Text) {
     let mut children: HashMap<i32, Vec<&TreeProcess>> = HashMap::new();
     let known: Vec<i32> = processes.iter().map(|process| process.pid).collect();
     for process in processes {

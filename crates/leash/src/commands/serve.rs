@@ -36,7 +36,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         }
     };
     if args.check {
-        printer.data(format!("{} and no mistakes\n", message::counted(settings.servers.len(), "server")));
+        printer.say(format_args!("{} and no mistakes", message::counted(settings.servers.len(), "server")));
         return exit_code::OK;
     }
     let on_demand = args.control.on_demand;

@@ -4,26 +4,20 @@ use leash_model::identity::Identity;
 use leash_orphans::facts::{StdioStream, UnreadReason};
 use leash_orphans::{Evidence, Finding, TreeRole, Verdict};
 
-use super::escape;
 use super::printer::{bytes, span};
 
 /// A short description of the finding.
 pub(crate) fn subject(finding: &Finding) -> String {
     let name = finding.server.as_deref().unwrap_or("a process of an ended session");
     let client = finding.client.as_deref().unwrap_or("an unknown client");
-    let subject = match finding.role {
+    match finding.role {
         TreeRole::Host => format!("{client} (pid {})", finding.root.pid),
         TreeRole::Server | TreeRole::Remnant => format!("{name} of {client} (pid {})", finding.root.pid),
-    };
-    escape::line(&subject).into_owned()
+    }
 }
 
 /// The sentence for one piece of evidence.
 pub(crate) fn sentence(evidence: &Evidence) -> String {
-    escape::line(&text_of(evidence)).into_owned()
-}
-
-fn text_of(evidence: &Evidence) -> String {
     let stream = |stream: &StdioStream| match stream {
         StdioStream::Stdin => "stdin",
         StdioStream::Stdout => "stdout",
