@@ -69,6 +69,19 @@ impl Pty {
         }
     }
 
+    /// Everything that programs wrote, until the last one has closed the terminal.
+    pub fn screen(self) -> String {
+        let deadline = Deadline::after(LIMIT);
+        let (mut screen, mut buffer) = (Vec::new(), [0; 4096]);
+        while wait::ready(&self.master, PollFlags::IN, deadline.left()) {
+            match rustix::io::read(&self.master, &mut buffer) {
+                Ok(got @ 1..) => screen.extend_from_slice(&buffer[..got]),
+                _ => break,
+            }
+        }
+        String::from_utf8_lossy(&screen).into_owned()
+    }
+
     /// Closes the terminal: the kernel sends SIGHUP to the processes in front of it.
     pub fn close(self) {
         drop(self.master);

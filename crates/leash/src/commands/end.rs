@@ -12,6 +12,7 @@ use super::control::Daemon;
 use super::hook::{self, HookMeaning};
 use super::{attach, ledger};
 use crate::args::{End, SessionName, Unresolved};
+use crate::output::ids::short;
 use crate::output::message;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
@@ -221,11 +222,11 @@ fn show(printer: Printer, sessions: &[SessionEnd], ended: &EndReport) {
         match whole {
             Some(whole) => printer.data(&message::session_lines(whole, members)),
             None if ended.unfinished.iter().any(|one| one.session == *session) => {}
-            None => printer.say(format_args!("{session}: ended; it held nothing")),
+            None => printer.say(format_args!("{}: ended; it held nothing", short(session))),
         }
     }
     for one in &ended.unfinished {
-        printer.error_text(format!("run {} of session {}: {}", one.run, one.session, one.why), None);
+        printer.error_text(format!("run {} of session {}: {}", short(&one.run), short(&one.session), one.why), None);
     }
 }
 

@@ -10,10 +10,10 @@ use leash_tree::tree::first_look::FirstLook;
 use self::defaults::DefaultMistake;
 use crate::args::{Cli, Command};
 use crate::exit_code;
-use crate::output::palette;
 use crate::output::printer::Printer;
 use crate::output::terminal::{self, ColorWhen};
 use crate::output::text::Text;
+use crate::output::{escape, palette};
 
 mod adopt;
 mod attach;
@@ -71,9 +71,15 @@ fn show_page(words: &[OsString], error: &clap::Error) -> u8 {
         let text = error.render().ansi().to_string();
         text.rsplit_once("For more information, try '").map_or(&*text, |(page, _)| page).trim_end().to_owned()
     };
-    let painted = || parse(words, &palette::PARSER).err().map(|error| page(&error)).unwrap_or_default();
+    // The parser repeats words of the user. It gets them escaped, unless that makes a valid command line of them.
+    let escaped: Vec<OsString> =
+        words.iter().map(|word| escape::line(&word.to_string_lossy()).into_owned().into()).collect();
+    let again = |styles: &Styles| parse(&escaped, styles).err().map(|error| page(&error));
+    let page = match (again(&Styles::plain()), again(&palette::PARSER)) {
+        (Some(plain), Some(painted)) => Text::page(&plain, painted),
+        _ => Text::new(page(error)),
+    };
     let printer = Printer::new(false);
-    let page = Text::page(&page(error), painted);
     if !error.use_stderr() {
         printer.say(page);
         return exit_code::OK;

@@ -17,6 +17,7 @@ use super::survey::Survey;
 use super::unleashed::{self, Unleashed};
 use super::{attach, ledger};
 use crate::args::Ps;
+use crate::output::ids::ShortIds;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::{Column, table};
 use crate::output::text::{Text, add};
@@ -28,13 +29,15 @@ pub(crate) fn ps(args: &Ps) -> u8 {
         Ok(read) => read,
         Err(code) => return code,
     };
+    let runs = sessions.iter().flat_map(|session| &session.members).map(|member| &*member.run);
+    let ids = ShortIds::new(sessions.iter().map(|session| &*session.id).chain(runs));
     match args {
         Ps { json: true, .. } => printer.exact(as_json(&sessions, &others)),
         Ps { tree: false, verbose: false, .. } => {
-            printer.data(&[listing(&sessions), others.listing()].into_iter().collect())
+            printer.data(&[listing(&sessions, &ids), others.listing()].into_iter().collect())
         }
         _ => {
-            let lines = sessions.iter().map(|session| at_length(session, args));
+            let lines = sessions.iter().map(|session| at_length(session, args, &ids));
             printer.data(&lines.chain([others.trees()]).collect());
         }
     }
@@ -62,7 +65,7 @@ fn read(args: &Ps, printer: Printer) -> Result<(Vec<AliveSession>, Unleashed), u
 }
 
 const COLUMNS: [Column; 8] = [
-    Column::new("SESSION").cut(8),
+    Column::new("SESSION"),
     Column::new("SERVER").cut(16),
     Column::new("OWNER").cut(14).left_out(4),
     Column::new("CONTAINMENT").left_out(1),
@@ -73,15 +76,15 @@ const COLUMNS: [Column; 8] = [
 ];
 
 /// One line per session; if it has several members, one more line for each of them below.
-fn listing(sessions: &[AliveSession]) -> Text {
+fn listing(sessions: &[AliveSession], ids: &ShortIds) -> Text {
     let mut rows = Vec::new();
     for session in sessions {
         if let Some(only) = session.only() {
-            rows.push(row(session.id.clone(), only));
+            rows.push(row(ids.of(&session.id), only));
             continue;
         }
         rows.push(vec![
-            session.id.clone(),
+            ids.of(&session.id),
             name_and_members(session),
             session_owners(session),
             "-".to_owned(),
@@ -90,7 +93,7 @@ fn listing(sessions: &[AliveSession]) -> Text {
             age(session.started_ms()),
             session_state(session).to_owned(),
         ]);
-        rows.extend(session.members.iter().map(|member| row(format!("  {}", handle(member)), member)));
+        rows.extend(session.members.iter().map(|member| row(format!("  {}", handle(member, ids)), member)));
     }
     table(&COLUMNS, &rows)
 }
@@ -113,15 +116,15 @@ fn age(started_ms: u64) -> String {
     span(clock::unix_ms().saturating_sub(started_ms))
 }
 
-/// The beginning of an id: enough to find it in a list or a server's log, but not enough to use it.
+/// The beginning of an upstream server's id: enough to find it in the server's log, but not enough to use it.
 fn short_id(id: &str) -> String {
     id.chars().take(8).collect()
 }
 
 /// The part of its id that is enough to end a member alone. A gateway's session has a number and ends with its gateway.
-fn handle(member: &SessionMember) -> String {
+fn handle(member: &SessionMember, ids: &ShortIds) -> String {
     match &member.kind {
-        MemberKind::Tree { .. } | MemberKind::Connection { .. } => short_id(&member.run),
+        MemberKind::Tree { .. } | MemberKind::Connection { .. } => ids.of(&member.run),
         MemberKind::Upstream { .. } => member.run.rsplit_once('.').map_or("-", |(_, number)| number).to_owned(),
     }
 }
@@ -200,30 +203,30 @@ fn state_of(phase: Phase, members: &[SessionMember]) -> &'static str {
 }
 
 /// The details of a session.
-fn at_length(session: &AliveSession, args: &Ps) -> Text {
+fn at_length(session: &AliveSession, args: &Ps, ids: &ShortIds) -> Text {
     if let Some(only) = session.only() {
-        return details(only, args);
+        return details(only, args, ids);
     }
     let (members, owners) = (name_and_members(session), session_owners(session));
     let (age, memory) = (age(session.started_ms()), bytes(session.memory_bytes()));
     let mut text = Text::default();
-    add(&mut text, format_args!("{}  {members}, {age}, {}", session.id, session_state(session)));
+    add(&mut text, format_args!("{}  {members}, {age}, {}", ids.of(&session.id), session_state(session)));
     add(&mut text, format_args!("  owners: {owners}; {} processes, {memory}", session.processes()));
-    text.append(session.members.iter().map(|member| details(member, args)).collect::<Text>().indented());
+    text.append(session.members.iter().map(|member| details(member, args, ids)).collect::<Text>().indented());
     text
 }
 
 /// The details of a member.
-fn details(member: &SessionMember, args: &Ps) -> Text {
+fn details(member: &SessionMember, args: &Ps, ids: &ShortIds) -> Text {
     let mut text = Text::default();
     let (kind, age, state) = (containment(member), age(member.started_ms), state(member));
-    add(&mut text, format_args!("{}  {}  {kind}, {age}, {state}", member.session, member.name));
+    add(&mut text, format_args!("{}  {}  {kind}, {age}, {state}", ids.of(&member.session), member.name));
     if let MemberKind::Tree { record, processes } = &member.kind {
         add(&mut text, format_args!("  command: {}", record.command.join(" ")));
         let memory = bytes(member.memory_bytes().unwrap_or_default());
         add(&mut text, format_args!("  owners: {}; {} processes, {memory}", owners(member), processes.len()));
         if args.verbose {
-            more(record, &mut text);
+            more(record, ids, &mut text);
         }
         if args.tree {
             draw(processes, &mut text);
@@ -242,10 +245,10 @@ fn details(member: &SessionMember, args: &Ps) -> Text {
 }
 
 /// Appends the lines that `-v` adds.
-fn more(record: &Record, text: &mut Text) {
+fn more(record: &Record, ids: &ShortIds, text: &mut Text) {
     let pids = [("leash", record.supervisor), ("keeper", record.keeper), ("server", record.leader)];
     let named: Vec<String> = pids.iter().filter_map(|(name, id)| id.map(|id| format!("{name} {}", id.pid))).collect();
-    add(text, format_args!("  pids: {}; run {}", named.join(", "), record.run));
+    add(text, format_args!("  pids: {}; run {}", named.join(", "), ids.of(&record.run)));
     for (key, value) in &record.labels {
         add(text, format_args!("  label: {key}={value}"));
     }

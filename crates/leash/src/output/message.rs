@@ -4,6 +4,7 @@ use leash_model::containment::Containment;
 use leash_model::event::{Event, Rung};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, UpstreamEnd};
 
+use super::ids::short;
 use super::palette;
 use super::printer::{Printer, bytes, span};
 use super::text::Text;
@@ -66,7 +67,12 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> Text {
         EndedBy::Reap => "leash reap",
     };
     if let Reason::StartFailed { why: Some(why) } = &receipt.reason {
-        return Text::new(format_args!("{} [{}]: did not start: {}", receipt.name, receipt.session, why.line()));
+        return Text::new(format_args!(
+            "{} [{}]: did not start: {}",
+            receipt.name,
+            short(&receipt.session),
+            why.line()
+        ));
     }
     let mut held: Vec<String> = receipt.trees().map(|tree| tree_line(tree, receipt.took_ms)).collect();
     held.extend(receipt.upstreams().map(|upstream| upstream_line(upstream, receipt.took_ms)));
@@ -75,7 +81,7 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> Text {
         Some(_) => format!("{}, by {by}", containment.unwrap_or("containment unknown")),
         None => format!("by {by}"),
     };
-    let (name, session, why) = (&receipt.name, &receipt.session, receipt.reason.describe());
+    let (name, session, why) = (&receipt.name, short(&receipt.session), receipt.reason.describe());
     Text::new(format_args!("{name} [{session}]: {why}; {}; ", held.join("; ")))
         .and(fate)
         .and(format_args!(" ({means})"))
@@ -95,7 +101,7 @@ pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Text {
         return lines;
     }
     let (why, held) = (whole.reason.describe(), held(whole.holdings.iter()));
-    let head = Text::new(format_args!("{}: {why}; {held}; ", whole.session));
+    let head = Text::new(format_args!("{}: {why}; {held}; ", short(&whole.session)));
     lines.line(head.and(painted_fate(std::iter::once(whole))).and(format_args!(" in {}", span(whole.took_ms))));
     // A holding that two receipts contain is printed once.
     let mut told: Vec<&Holding> = Vec::new();

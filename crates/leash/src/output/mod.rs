@@ -3,6 +3,7 @@
 pub(crate) mod check;
 pub(crate) mod escape;
 pub(crate) mod evidence;
+pub(crate) mod ids;
 pub(crate) mod message;
 pub(crate) mod palette;
 pub(crate) mod printer;

@@ -29,7 +29,7 @@ impl Printer {
 
     /// Prints lines for people on stdout.
     pub(crate) fn data(self, lines: &Text) {
-        self.exact(lines.shown(terminal::stdout_in_colour()));
+        self.exact(lines.shown(terminal::in_colour(&io::stdout())));
     }
 
     /// Prints a line for people on stdout.
@@ -105,7 +105,7 @@ impl Printer {
         let mut fds = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         if matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(1)) {
-            let text = text.shown(terminal::stderr_in_colour());
+            let text = text.shown(terminal::in_colour(&io::stderr()));
             let end = text.floor_char_boundary(LONGEST_LINE - 1);
             // One write, so that lines of several processes do not mix. If stderr is closed, the line is lost.
             let _ = io::stderr().write_all(format!("{}\n", &text[..end]).as_bytes());

@@ -64,11 +64,11 @@ impl Text {
         text
     }
 
-    /// A page of the command-line parser, whose colours it has added itself. The parser does not escape the user's words:
-    /// with a control character among them the page has no colours.
-    pub(crate) fn page(plain: &str, painted: impl FnOnce() -> String) -> Text {
+    /// A page of the command-line parser, without and with its own colours. If the plain page has a control character,
+    /// it comes from another text, and the colours may as well.
+    pub(crate) fn page(plain: &str, painted: String) -> Text {
         match escape::lines(plain) {
-            Cow::Borrowed(_) => Text(painted()),
+            Cow::Borrowed(_) => Text(painted),
             Cow::Owned(escaped) => Text(escaped),
         }
     }
@@ -119,9 +119,9 @@ mod tests {
 
     #[test]
     fn a_page_about_a_control_character_has_no_colours() {
-        let painted = || "\u{1b}[1merror\u{1b}[0m: x".to_owned();
-        assert_eq!(Text::page("error: x\ny", painted).shown(true), "\u{1b}[1merror\u{1b}[0m: x");
-        assert_eq!(Text::page("error: \u{1b}[2J\ny", painted).shown(true), "error: \\u{1b}[2J\ny");
+        let painted = "\u{1b}[1merror\u{1b}[0m: x";
+        assert_eq!(Text::page("error: x\ny", painted.to_owned()).shown(true), "\u{1b}[1merror\u{1b}[0m: x");
+        assert_eq!(Text::page("error: \u{1b}[2J\ny", painted.to_owned()).shown(true), "error: \\u{1b}[2J\ny");
     }
 
     proptest! {
