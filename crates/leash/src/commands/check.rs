@@ -11,6 +11,7 @@ use leash_check::host::HostCheck;
 use leash_check::http::HttpCheck;
 use leash_check::stdio::StdioCheck;
 use leash_check::{CheckError, CheckReport, StopSignals};
+use leash_model::error::at;
 use leash_model::start_failure::CommandOrigin;
 use leash_tree::places::Places;
 use leash_tree::tree::first_look::FirstLook;
@@ -191,8 +192,8 @@ impl CheckDir {
         let parent = env::temp_dir();
         sweep(&parent);
         let path = parent.join(format!("{PREFIX}{}", leash_model::id::random()));
-        fs::DirBuilder::new().mode(MODE).create(&path)?;
-        let lock = fs::File::open(&path)?;
+        fs::DirBuilder::new().mode(MODE).create(&path).map_err(at(&path))?;
+        let lock = fs::File::open(&path).map_err(at(&path))?;
         lock.try_lock()?;
         Ok(CheckDir { path, _lock: lock })
     }

@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::duration;
+use leash_model::error::at;
 use leash_model::receipt::Receipt;
 use leash_tree::ledger::receipts;
 use leash_tree::platform::identity::{self, HeldProcess};
@@ -78,7 +79,10 @@ fn show(printer: Printer) -> u8 {
     let (without, with, receipts) = match results {
         Ok(results) => results,
         Err(error) => {
-            printer.error(&error, Some("`leash doctor` says what this machine offers"));
+            printer.error_text(
+                format!("the demonstration failed: {error}"),
+                Some("`leash doctor` says what this machine offers"),
+            );
             return exit_code::LEASH_FAILED;
         }
     };
@@ -122,7 +126,7 @@ impl DemoDir {
     fn create() -> io::Result<DemoDir> {
         let proc = Proc::own().map_err(io::Error::other)?;
         let dir = env::temp_dir().join(format!("leash-demo-{}", leash_model::id::random()));
-        fs::DirBuilder::new().mode(0o700).create(&dir)?;
+        fs::DirBuilder::new().mode(0o700).create(&dir).map_err(at(&dir))?;
         make_fifo(&dir.join(LIFELINE))?;
         // A FIFO opens for writing once it has a reader.
         let _reader = read_end(&dir.join(LIFELINE))?;
@@ -254,7 +258,8 @@ fn hung_up(reader: &File, give_up: Moment) -> bool {
 
 fn make_fifo(path: &Path) -> io::Result<()> {
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    Ok(rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0)?)
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0)
+        .map_err(|errno| at(path)(errno.into()))
 }
 
 /// Opens a FIFO for reading without waiting for a writer.

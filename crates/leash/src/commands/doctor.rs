@@ -129,7 +129,10 @@ fn ground(places: &Places, defaults: &Result<Vec<RunDefault>, DefaultMistake>) -
     let files = opened.map(|_| files.clone()).map_err(|error| format!("the limit is {files}: {error}"));
     let runtime = Store::open(&places.runtime_dir)
         .map_err(|error| with_causes(&error))
-        .and_then(|_| try_to_write(&places.runtime_dir).map_err(|error| error.to_string()))
+        .and_then(|_| {
+            try_to_write(&places.runtime_dir)
+                .map_err(|error| format!("cannot write to {}: {error}", places.runtime_dir.display()))
+        })
         .map(|()| places.runtime_dir.display().to_string());
     let receipts = try_receipts(&places.receipts)
         .map(|()| places.receipts.display().to_string())

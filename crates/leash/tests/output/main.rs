@@ -1,6 +1,7 @@
 //! The looks of the output: control characters, the width of tables, colours, and short ids.
 
 mod colours;
+mod errors;
 mod escaped;
 mod ids;
 mod width;
