@@ -34,6 +34,7 @@ pub(crate) struct Cli {
     #[arg(
         long,
         global = true,
+        display_order = 900,
         value_name = "WHEN",
         default_value = "auto",
         hide_default_value = true,
@@ -141,6 +142,9 @@ pub(crate) struct Run {
 /// List the living MCP servers, under leash or not, and what keeps each of them alive
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
+    /// Only this session, by its id or run; an id that leash made may be shortened to a unique beginning
+    #[arg(value_name = "SESSION")]
+    pub(crate) session: Option<String>,
     /// Only the sessions of leash, not the servers that other programs started
     #[arg(long)]
     pub(crate) leashed: bool,

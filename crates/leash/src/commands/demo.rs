@@ -42,8 +42,8 @@ const PROCESSES: [(&str, &str); 4] = [
 const COLUMNS: [Column; 4] = [
     Column::new("PROCESS"),
     Column::new("WHAT IT DID").cut(16),
-    Column::new("HOST KILLED, WITHOUT LEASH").verdict(),
-    Column::new("HOST KILLED, WITH LEASH").verdict(),
+    Column::new("WITHOUT LEASH").verdict(),
+    Column::new("WITH LEASH").verdict(),
 ];
 
 /// The FIFO that every process of the sample holds open.
@@ -94,6 +94,8 @@ fn show(printer: Printer) -> u8 {
             vec![(*name).to_owned(), (*what).to_owned(), word(without.alive[index]), word(with.alive[index])]
         })
         .collect();
+    printer.say("");
+    printer.say("After the host was killed:");
     printer.say("");
     printer.data(&table(&COLUMNS, &rows));
     for receipt in &receipts {

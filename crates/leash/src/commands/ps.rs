@@ -9,9 +9,10 @@ use leash_model::owner::Owner;
 use leash_model::record::{Phase, Record};
 use leash_model::view::{OwnerView, ServerView};
 use leash_tree::platform::proc::Proc;
-use leash_tree::session::alive;
+use leash_tree::session::{Target, alive};
 use serde_json::{Value, json};
 
+use super::choose::{self, Word};
 use super::control::Daemon;
 use super::survey::Survey;
 use super::unleashed::{self, Unleashed};
@@ -31,6 +32,14 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     };
     let runs = sessions.iter().flat_map(|session| &session.members).map(|member| &*member.run);
     let ids = ShortIds::new(sessions.iter().map(|session| &*session.id).chain(runs));
+    let sessions = match args.session.as_deref().map(|word| only(word, &sessions)) {
+        None => sessions,
+        Some(Ok(session)) => vec![session.clone()],
+        Some(Err(problem)) => {
+            printer.error_text(problem, Some("`leash ps` lists the sessions that are alive"));
+            return exit_code::NOT_ALL;
+        }
+    };
     match args {
         Ps { json: true, .. } => printer.exact(as_json(&sessions, &others)),
         Ps { tree: false, verbose: false, .. } => {
@@ -44,12 +53,23 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     exit_code::OK
 }
 
+/// The session that a word names, by itself or by one of its members. The error describes the problem with the word.
+fn only<'a>(word: &str, sessions: &'a [AliveSession]) -> Result<&'a AliveSession, String> {
+    let target = choose::by_word(sessions, &Word { text: word.to_owned(), may_begin: true })?;
+    let is_meant = |session: &&AliveSession| match &target {
+        Target::Session(id) => session.id == *id,
+        Target::Run(run) => session.members.iter().any(|member| member.run == *run),
+    };
+    sessions.iter().find(is_meant).ok_or_else(|| format!("no session `{word}` is alive"))
+}
+
 /// The sessions that are alive, and the servers of other programs. The error is an exit code; its message was printed.
 fn read(args: &Ps, printer: Printer) -> Result<(Vec<AliveSession>, Unleashed), u8> {
     let stores = ledger::look(printer)?;
     let proc = Proc::own().inspect_err(|why| printer.warning(format!("cannot read processes: {why}"))).ok();
     let (_, held) = Daemon::ask(attach::socket(None), printer);
-    let survey = proc.filter(|_| !args.leashed).map(|proc| Survey::new(proc, stores.clone(), &[]));
+    let survey =
+        proc.filter(|_| !args.leashed && args.session.is_none()).map(|proc| Survey::new(proc, stores.clone(), &[]));
     let trees: std::io::Result<Vec<_>> = stores.iter().map(alive::trees_now).collect();
     let mut members = trees.map_err(|error| ledger::unread(printer, &error))?.concat();
     // The scan comes next: it takes the server of a run that began after the ledger was read for an unleashed one.

@@ -208,9 +208,6 @@ fn help() {
                       that are found]
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --server <NAME>
                       Only the server of this name, also if it is an HTTP server; may be
                       repeated
@@ -237,6 +234,9 @@ fn help() {
 
                   --json
                       Print JSON
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -265,9 +265,6 @@ fn help() {
                       Only these clients [default: all]
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --server <NAME>
                       Only the server of this name; may be repeated
 
@@ -279,6 +276,9 @@ fn help() {
 
                   --json
                       Print JSON
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')

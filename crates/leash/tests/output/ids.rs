@@ -44,6 +44,12 @@ fn a_short_id_of_a_listing_names_its_session() {
     let name = scene.answer(["end", "a-long"]);
     assert!(name.stderr.contains("no session `a-long` is alive"), "{name:?}");
     for word in &short {
+        let alone = scene.answer(["ps", word]);
+        assert_eq!((alone.code, alone.stdout.lines().count()), (0, 2), "{alone:?}");
+        assert!(alone.stdout.lines().any(|line| line.starts_with(&**word)), "{alone:?}");
+    }
+    assert_eq!(scene.answer(["ps", "0199"]).code, 1);
+    for word in &short {
         let ended = scene.answer(["end", word]);
         assert_eq!(ended.code, 0, "{ended:?}");
     }

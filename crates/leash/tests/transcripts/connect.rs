@@ -36,9 +36,6 @@ fn help() {
                       The server's address, http or https
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --header <HEADER>
                       Send this header with every request, as `Name: value`; may be repeated
 
@@ -106,6 +103,9 @@ fn help() {
 
               -v, --verbose
                       Say on stderr what happens
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')

@@ -45,9 +45,6 @@ fn help_of_attach() {
                       The session's id and the server's name
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --control <PATH>
                       The control socket of `leash serve` [default: control.sock in the
                       runtime directory]
@@ -74,6 +71,9 @@ fn help_of_attach() {
 
               -v, --verbose
                       Say on stderr what happens
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')

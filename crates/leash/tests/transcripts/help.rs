@@ -81,9 +81,6 @@ fn help_of_run() {
                       The server and its arguments; options of leash come before it
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --contain <NAME>
                       Use exactly this containment: sealed, unit, leaf, reaper or group
                       [default: the best that works]
@@ -148,6 +145,9 @@ fn help_of_run() {
               -v, --verbose
                       Say on stderr what happens
 
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
+
               -h, --help
                       Print help (see a summary with '-h')
             [0]
@@ -164,17 +164,21 @@ fn help_of_ps() {
             List the living MCP servers, under leash or not, and what keeps each of them
             alive
 
-            Usage: leash ps [OPTIONS]
+            Usage: leash ps [OPTIONS] [SESSION]
+
+            Arguments:
+              [SESSION]  Only this session, by its id or run; an id that leash made may be
+                         shortened to a unique beginning
 
             Options:
-                  --color <WHEN>  Use colours: auto (on a terminal), always or never
-                                  [default: auto]
                   --leashed       Only the sessions of leash, not the servers that other
                                   programs started
                   --tree          Draw each session's process tree
                   --json          Print JSON
               -v, --verbose       Also show what each containment does not cover, and why
                                   leash uses no better one
+                  --color <WHEN>  Use colours: auto (on a terminal), always or never
+                                  [default: auto]
               -h, --help          Print help
             [0]
         "#]],
@@ -207,9 +211,6 @@ fn help_of_end() {
                       unique beginning; {VARIABLE} as in `leash run --session`
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --match <LABEL=VALUE>
                       Sessions with a member that has this label; * matches any text. May be
                       repeated, then all must match
@@ -235,6 +236,9 @@ fn help_of_end() {
                   --json
                       Print JSON
 
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
+
               -h, --help
                       Print help (see a summary with '-h')
             [0]
@@ -257,11 +261,11 @@ fn help_of_history() {
                          of it
 
             Options:
-                  --color <WHEN>   Use colours: auto (on a terminal), always or never
-                                   [default: auto]
               -n, --lines <COUNT>  Number of newest receipts to show [default: 20; all for
                                    one session]
                   --json           Print JSON
+                  --color <WHEN>   Use colours: auto (on a terminal), always or never
+                                   [default: auto]
               -h, --help           Print help
             [0]
         "#]],
@@ -301,9 +305,6 @@ fn help_of_check() {
                       before it
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --url <URL>
                       The address of an HTTP server
 
@@ -356,6 +357,9 @@ fn help_of_check() {
 
               -v, --verbose
                       Print progress on stderr, together with the server's own stderr
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -420,15 +424,15 @@ fn help_of_doctor() {
             Usage: leash doctor [OPTIONS]
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
               -v, --verbose
                       Show everything: all of each text, the defaults of `leash run` and
                       where they come from
 
                   --json
                       Print JSON
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')

@@ -21,15 +21,15 @@ fn help_of_why() {
                       The process
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --project <DIR>
                       Also read the servers of the project in this directory; may be
                       repeated [default: the working directory]
 
                   --json
                       Print JSON
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -61,9 +61,6 @@ fn help_of_reap() {
             Usage: leash reap [OPTIONS]
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --yes
                       End them
 
@@ -93,6 +90,9 @@ fn help_of_reap() {
                   --json
                       Print JSON
 
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
+
               -h, --help
                       Print help (see a summary with '-h')
             [0]
@@ -115,9 +115,6 @@ fn help_of_watch() {
             Usage: leash watch [OPTIONS]
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --once
                       Scan twice, end proved orphans, and exit: for cron
 
@@ -150,6 +147,9 @@ fn help_of_watch() {
 
                   --uninstall
                       Stop and remove that unit
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')

@@ -41,9 +41,6 @@ fn help() {
             Usage: leash serve [OPTIONS] [-- <COMMAND>...]
 
             Options:
-                  --color <WHEN>
-                      Use colours: auto (on a terminal), always or never [default: auto]
-
                   --config <FILE>
                       The configuration: {"mcpServers": {...}, "leash": {...}}, or the file
                       of an MCP client
@@ -75,6 +72,9 @@ fn help() {
 
               -v, --verbose
                       Say on stderr what happens
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
