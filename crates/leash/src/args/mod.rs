@@ -200,7 +200,7 @@ pub(crate) struct End {
 /// Show what leash ended, why and how
 #[derive(Debug, Args)]
 pub(crate) struct History {
-    /// Only this session, with all its members, by its id or the beginning of it
+    /// Only this session, with all its members, by its id or a unique beginning of it
     #[arg(value_name = "SESSION")]
     pub(crate) session: Option<String>,
     /// Number of newest receipts to show [default: 20; all for one session]

@@ -9,10 +9,11 @@ use super::text::Text;
 
 const COLUMNS: [Column; 5] = [
     Column::new("RESULT").verdict(),
-    Column::new("CHECK").cut(16),
-    Column::new("WHAT").cut(24),
-    Column::new("TIME").left_out(1),
-    Column::new("SEEN").cut(16).left_out(2),
+    Column::new("CHECK"),
+    Column::new("WHAT").cut(30),
+    Column::new("TIME").left_out(2),
+    // What a failed check saw is below the table as well.
+    Column::new("SEEN").cut(16).left_out(1),
 ];
 
 /// The table, followed by each finding with its meaning.

@@ -42,7 +42,8 @@ fn help_of_attach() {
 
             Arguments:
               <SESSION/SERVER>
-                      The session's id and the server's name
+                      The session's id, or a unique beginning of an id that leash made, and
+                      the server's name
 
             Options:
                   --control <PATH>

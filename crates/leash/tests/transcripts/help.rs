@@ -257,8 +257,8 @@ fn help_of_history() {
             Usage: leash history [OPTIONS] [SESSION]
 
             Arguments:
-              [SESSION]  Only this session, with all its members, by its id or the beginning
-                         of it
+              [SESSION]  Only this session, with all its members, by its id or a unique
+                         beginning of it
 
             Options:
               -n, --lines <COUNT>  Number of newest receipts to show [default: 20; all for
