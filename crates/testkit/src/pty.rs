@@ -27,6 +27,12 @@ impl Pty {
         Ok(Self { master })
     }
 
+    /// Gives the terminal this many columns.
+    pub fn resize(&self, columns: u16) -> io::Result<()> {
+        let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        Ok(rustix::termios::tcsetwinsize(&self.master, size)?)
+    }
+
     /// The side that programs open.
     pub fn terminal(&self) -> io::Result<OwnedFd> {
         let name = ptsname(&self.master, Vec::new())?;

@@ -38,7 +38,7 @@ impl ColorWhen {
             ColorWhen::Never => false,
             ColorWhen::Auto if is_set("NO_COLOR") => false,
             ColorWhen::Auto if is_set("CLICOLOR_FORCE") && !is("CLICOLOR_FORCE", "0") => true,
-            ColorWhen::Auto => is_terminal && !is("CLICOLOR", "0") && !is("TERM", "dumb"),
+            ColorWhen::Auto => is_terminal && !is("CLICOLOR", "0") && is_set("TERM") && !is("TERM", "dumb"),
         }
     }
 }
@@ -68,9 +68,10 @@ mod tests {
             let variable = |name: &str| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into());
             assert_eq!([false, true].map(|is_terminal| when.allows(&variable, is_terminal)), expected, "{variables}");
         };
-        check(ColorWhen::Auto, "", [false, true]);
+        check(ColorWhen::Auto, "TERM=linux", [false, true]);
         check(ColorWhen::Auto, "TERM=xterm CLICOLOR=1 NO_COLOR= CLICOLOR_FORCE=0", [false, true]);
-        for never in ["NO_COLOR=1", "NO_COLOR=1 CLICOLOR_FORCE=1", "CLICOLOR=0", "TERM=dumb"] {
+        for never in ["NO_COLOR=1 TERM=xterm", "NO_COLOR=1 CLICOLOR_FORCE=1", "CLICOLOR=0 TERM=xterm", "TERM=dumb", ""]
+        {
             check(ColorWhen::Auto, never, [false, false]);
         }
         check(ColorWhen::Auto, "CLICOLOR_FORCE=1 TERM=dumb CLICOLOR=0", [true, true]);

@@ -1,11 +1,10 @@
 //! Colours: on a terminal, or if a user asks for them.
 
-use std::process::Stdio;
-
 use testkit::or_skip;
-use testkit::pty::Pty;
 use testkit::scene::Scene;
 use testkit::user::Who;
+
+use super::on_terminal;
 
 const ESC: char = '\u{1b}';
 
@@ -45,7 +44,7 @@ fn a_pipe_gets_no_colours_unless_the_user_forces_them() {
 fn a_terminal_gets_colours_unless_a_variable_forbids_them() {
     let scene = or_skip!(Scene::set(Who::User));
     let check = |variables: &[(&str, &str)], expected: bool| {
-        let text = on_terminal(&scene, &["history"], variables);
+        let text = on_terminal(&scene, 80, &["history"], variables);
         assert!(text.contains("ENDED"), "{text:?}");
         assert_eq!(text.contains(ESC), expected, "{variables:?}: {text:?}");
     };
@@ -54,17 +53,4 @@ fn a_terminal_gets_colours_unless_a_variable_forbids_them() {
     check(&[("TERM", "xterm"), ("NO_COLOR", "1")], false);
     check(&[("TERM", "xterm"), ("NO_COLOR", "")], true);
     check(&[("TERM", "xterm"), ("CLICOLOR", "0")], false);
-}
-
-/// The output of a command whose stdout is a terminal.
-fn on_terminal(scene: &Scene, words: &[&str], variables: &[(&str, &str)]) -> String {
-    let pty = Pty::open().expect("a terminal");
-    let mut command = scene.leash(words);
-    command.envs(variables.iter().copied()).stdout(pty.terminal().expect("its other side")).stderr(Stdio::null());
-    let mut child = command.spawn().expect("leash starts");
-    // The command holds the terminal as well.
-    drop(command);
-    let screen = pty.screen();
-    child.wait().expect("it ends");
-    screen
 }

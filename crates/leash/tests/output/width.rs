@@ -6,7 +6,7 @@ use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait;
 
-use super::{runs, shell};
+use super::{on_terminal, runs, shell};
 
 const NAME: &str = "an-mcp-server-with-a-name-that-is-much-too-long-for-a-table-日本語-🦀";
 
@@ -26,6 +26,12 @@ fn tables_fit_the_terminal_and_a_pipe_gets_everything() {
     for columns in [40, 80, 200] {
         check("ps", columns);
     }
+    let screen = on_terminal(&scene, 70, &["ps"], &[]);
+    assert!(screen.contains('…') && screen.lines().all(|line| width(line) <= 70), "{screen}");
+    let named = on_terminal(&scene, 70, &["ps"], &[("COLUMNS", "200")]);
+    assert!(named.contains(NAME), "{named}");
+    let help = on_terminal(&scene, 50, &["ps", "--help"], &[]);
+    assert!(help.contains("Usage") && help.lines().all(|line| width(line) <= 50), "{help}");
     assert!(scene.answer(["ps"]).stdout.contains(NAME));
     assert_eq!(scene.answer(["end", "red"]).code, 0);
     for columns in [40, 80, 200] {
