@@ -96,7 +96,6 @@ fn show(printer: Printer) -> u8 {
         .collect();
     printer.say("");
     printer.say("After the host was killed:");
-    printer.say("");
     printer.data(&table(&COLUMNS, &rows));
     for receipt in &receipts {
         printer.say("");
