@@ -34,7 +34,9 @@ impl Printer {
 
     /// Prints a line for people on stdout.
     pub(crate) fn say(self, line: impl Into<Text>) {
-        self.data(&line.into().and_end());
+        let mut lines = Text::default();
+        lines.line(line);
+        self.data(&lines);
     }
 
     /// Prints data for programs (JSON) on stdout, unchanged. A reader that has exited (`| head`) is not an error.

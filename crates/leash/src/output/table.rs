@@ -75,7 +75,8 @@ fn widths(columns: &[Column], natural: &[usize], limit: usize) -> Vec<Option<usi
     give_way.sort_by_key(|index| columns[*index].left_out);
     let others = (0..columns.len()).rev().filter(|index| columns[*index].left_out.is_none());
     let order: Vec<usize> = give_way.iter().copied().chain(others).collect();
-    for dropped in 0..=give_way.len() {
+    let mut dropped = 0;
+    loop {
         let mut widths: Vec<Option<usize>> = natural.iter().copied().map(Some).collect();
         give_way[..dropped].iter().for_each(|index| widths[*index] = None);
         let mut over = total(&widths).saturating_sub(limit);
@@ -86,15 +87,12 @@ fn widths(columns: &[Column], natural: &[usize], limit: usize) -> Vec<Option<usi
                 over -= less;
             }
         }
-        if over == 0 {
-            return widths;
-        }
-        if dropped == give_way.len() {
+        if over == 0 || dropped == give_way.len() {
             cut_widest(&mut widths, over);
             return widths;
         }
+        dropped += 1;
     }
-    Vec::new()
 }
 
 fn total(widths: &[Option<usize>]) -> usize {

@@ -39,12 +39,6 @@ impl Text {
         self.0.push('\n');
     }
 
-    /// The text as a whole line.
-    pub(crate) fn and_end(mut self) -> Text {
-        self.0.push('\n');
-        self
-    }
-
     /// Adds several lines.
     pub(crate) fn append(&mut self, lines: Text) {
         self.0.push_str(&lines.0);
