@@ -1,6 +1,6 @@
 //! Errors as text.
 
-use std::{error::Error, ffi::OsStr, fmt};
+use std::{error::Error, ffi::OsStr, fmt, io, path::Path};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +15,11 @@ pub fn with_causes(error: &dyn Error) -> String {
         cause = error.source();
     }
     text
+}
+
+/// Adds the path to an error of the system, which does not say what it is about.
+pub fn at(path: &Path) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
 }
 
 /// A path or another text as a message shows it: at most [`limits::FAILURE_TEXT`] bytes. Bytes that are not UTF-8 are
@@ -48,6 +53,15 @@ impl Cause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_error_of_the_system_gets_its_path() {
+        let error = at(Path::new("/x"))(io::Error::from_raw_os_error(13));
+        assert_eq!(
+            (error.kind(), error.to_string().as_str()),
+            (io::ErrorKind::PermissionDenied, "`/x`: Permission denied (os error 13)")
+        );
+    }
 
     #[test]
     fn causes_follow_their_error() {

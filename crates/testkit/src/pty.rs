@@ -27,6 +27,12 @@ impl Pty {
         Ok(Self { master })
     }
 
+    /// Gives the terminal this many columns.
+    pub fn resize(&self, columns: u16) -> io::Result<()> {
+        let size = rustix::termios::Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        Ok(rustix::termios::tcsetwinsize(&self.master, size)?)
+    }
+
     /// The side that programs open.
     pub fn terminal(&self) -> io::Result<OwnedFd> {
         let name = ptsname(&self.master, Vec::new())?;
@@ -67,6 +73,19 @@ impl Pty {
                 _ => return Err(shown.into_owned()),
             }
         }
+    }
+
+    /// Everything that programs wrote, until the last one has closed the terminal.
+    pub fn screen(self) -> String {
+        let deadline = Deadline::after(LIMIT);
+        let (mut screen, mut buffer) = (Vec::new(), [0; 4096]);
+        while wait::ready(&self.master, PollFlags::IN, deadline.left()) {
+            match rustix::io::read(&self.master, &mut buffer) {
+                Ok(got @ 1..) => screen.extend_from_slice(&buffer[..got]),
+                _ => break,
+            }
+        }
+        String::from_utf8_lossy(&screen).into_owned()
     }
 
     /// Closes the terminal: the kernel sends SIGHUP to the processes in front of it.

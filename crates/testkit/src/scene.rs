@@ -304,9 +304,9 @@ impl Scene {
         command.output().expect("cannot start leash").into()
     }
 
-    /// The whole output of a command, as a person sees it.
+    /// The whole output of a command, as a person sees it on a terminal with 80 columns and without colours.
     pub fn transcript(&self, words: &[&str]) -> String {
-        let answer = self.answer(words);
+        let answer: Answer = self.leash(words).env("COLUMNS", "80").output().expect("cannot start leash").into();
         let text = format!("$ leash {}\n{}{}[{}]\n", words.join(" "), answer.stdout, answer.stderr, answer.code);
         let dir = self.dir().display().to_string();
         text.replace(&dir, "DIR").lines().map(|line| format!("{}\n", line.trim_end())).collect()

@@ -21,6 +21,7 @@ use crate::places::Places;
 use crate::platform::identity::{boot_id, pid_namespace};
 use crate::platform::{poll, private_file};
 use leash_model::clock::{self, Moment};
+use leash_model::error;
 use leash_model::limits;
 use leash_model::record::Record;
 
@@ -280,7 +281,7 @@ pub(super) fn remove(dir: &Path, run: &str, kinds: &[&str]) {
 /// The runs that have a file of one of these kinds, sorted.
 pub(super) fn runs(dir: &Path, kinds: &[&str]) -> io::Result<BTreeSet<String>> {
     let mut runs = BTreeSet::new();
-    for entry in fs::read_dir(dir)? {
+    for entry in fs::read_dir(dir).map_err(error::at(dir))? {
         let name = entry?.file_name();
         let run = name.to_str().and_then(|name| name.rsplit_once('.')).filter(|(_, kind)| kinds.contains(kind));
         runs.extend(run.map(|(run, _)| run.to_owned()));

@@ -41,7 +41,7 @@ pub(crate) struct Attach {
     /// Say on stderr what happens
     #[arg(short, long)]
     pub(crate) verbose: bool,
-    /// The session's id and the server's name
+    /// The session's id, or a unique beginning of an id that leash made, and the server's name
     #[arg(value_name = "SESSION/SERVER")]
     pub(crate) target: AttachTarget,
 }

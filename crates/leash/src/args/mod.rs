@@ -7,6 +7,8 @@ use std::time::Duration;
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use leash_model::containment::Containment;
 
+use crate::output::terminal::ColorWhen;
+
 mod adopt;
 mod attach;
 mod check;
@@ -26,8 +28,19 @@ pub(crate) use values::{OwnerArg, Pair};
 
 /// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
 #[derive(Debug, Parser)]
-#[command(name = "leash", version, disable_help_subcommand = true, max_term_width = 100)]
+#[command(name = "leash", version, disable_help_subcommand = true)]
 pub(crate) struct Cli {
+    /// Use colours: auto (on a terminal), always or never [default: auto]
+    #[arg(
+        long,
+        global = true,
+        display_order = 900,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        hide_possible_values = true
+    )]
+    pub(crate) color: ColorWhen,
     #[command(subcommand)]
     pub(crate) command: Command,
 }
@@ -129,6 +142,9 @@ pub(crate) struct Run {
 /// List the living MCP servers, under leash or not, and what keeps each of them alive
 #[derive(Debug, Args)]
 pub(crate) struct Ps {
+    /// Only this session, by its id or run; an id that leash made may be shortened to a unique beginning
+    #[arg(value_name = "SESSION")]
+    pub(crate) session: Option<String>,
     /// Only the sessions of leash, not the servers that other programs started
     #[arg(long)]
     pub(crate) leashed: bool,
@@ -184,7 +200,7 @@ pub(crate) struct End {
 /// Show what leash ended, why and how
 #[derive(Debug, Args)]
 pub(crate) struct History {
-    /// Only this session, with all its members, by its id or the beginning of it
+    /// Only this session, with all its members, by its id or a unique beginning of it
     #[arg(value_name = "SESSION")]
     pub(crate) session: Option<String>,
     /// Number of newest receipts to show [default: 20; all for one session]

@@ -7,18 +7,19 @@ use leash_tree::tree::first_look::FirstLook;
 
 use super::connect;
 use crate::args::{Attach, AttachTarget, Connect, SessionName, TransportArg};
+use crate::output::ids;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
 
 pub(crate) fn attach(args: Attach, first: FirstLook) -> u8 {
     let printer = Printer::new(args.verbose);
     let socket = socket(args.control.as_deref());
-    match find(&socket, &args.target) {
+    let found = whole(&socket, &args.target).and_then(|target| Ok((find(&socket, &target)?, target)));
+    match found {
         // The URL is a secret and stays in memory: other users could read an argument, a variable or a log line.
-        Ok(url) => {
-            let AttachTarget { session, server } = &args.target;
-            let shown = format!("{session}/{server}");
-            connect::connect_to(connection(args, url), Some(shown), first)
+        Ok((url, target)) => {
+            let shown = format!("{}/{}", target.session, target.server);
+            connect::connect_to(connection(Attach { target, ..args }, url), Some(shown), first)
         }
         Err(Missing { text, hint, code }) => {
             printer.error_text(text, Some(&hint));
@@ -37,6 +38,25 @@ struct Missing {
     text: String,
     hint: String,
     code: u8,
+}
+
+/// The target with the whole id of its session, which may have been shortened to a unique beginning. Names that users
+/// chose are not abbreviated.
+fn whole(socket: &Path, target: &AttachTarget) -> Result<AttachTarget, Missing> {
+    let AttachTarget { session: word, server } = target;
+    let alive: Vec<String> =
+        control_client::sessions(socket).map_err(|error| missing(&error))?.into_iter().map(|held| held.id).collect();
+    let begun = |id: &&String| ids::is_made(id) && ids::begins(id, word);
+    let found: Vec<&str> = alive.iter().filter(begun).map(String::as_str).collect();
+    match &found[..] {
+        [id] if !alive.contains(word) => Ok(AttachTarget { session: (*id).to_owned(), server: server.clone() }),
+        [_, _, ..] if !alive.contains(word) => Err(Missing {
+            text: ids::ambiguous(word, &found),
+            hint: "`leash ps` lists the sessions that are alive".to_owned(),
+            code: exit_code::NOT_ALL,
+        }),
+        _ => Ok(target.clone()),
+    }
 }
 
 /// The server's URL.

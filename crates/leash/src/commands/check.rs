@@ -11,6 +11,7 @@ use leash_check::host::HostCheck;
 use leash_check::http::HttpCheck;
 use leash_check::stdio::StdioCheck;
 use leash_check::{CheckError, CheckReport, StopSignals};
+use leash_model::error::at;
 use leash_model::start_failure::CommandOrigin;
 use leash_tree::places::Places;
 use leash_tree::tree::first_look::FirstLook;
@@ -91,7 +92,7 @@ fn tell(printer: Printer, args: &Check, report: &CheckReport, junit: Option<Juni
         // The report consists of strings and numbers, so this can't fail.
         printer.exact(serde_json::to_string_pretty(report).unwrap_or_default() + "\n");
     } else {
-        printer.data(output::text(report));
+        printer.data(&output::text(report));
     }
     if let Some(Err(error)) = junit.map(|junit| junit.write(&report.junit())) {
         return unwritable(printer, &error);
@@ -191,8 +192,8 @@ impl CheckDir {
         let parent = env::temp_dir();
         sweep(&parent);
         let path = parent.join(format!("{PREFIX}{}", leash_model::id::random()));
-        fs::DirBuilder::new().mode(MODE).create(&path)?;
-        let lock = fs::File::open(&path)?;
+        fs::DirBuilder::new().mode(MODE).create(&path).map_err(at(&path))?;
+        let lock = fs::File::open(&path).map_err(at(&path))?;
         lock.try_lock()?;
         Ok(CheckDir { path, _lock: lock })
     }

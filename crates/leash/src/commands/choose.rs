@@ -4,6 +4,7 @@ use leash_model::alive::{AliveSession, SessionMember};
 use leash_tree::session::Target;
 
 use crate::args::Pair;
+use crate::output::ids;
 
 /// A word that the user wrote for a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,12 +30,12 @@ pub(super) fn by_word(alive: &[AliveSession], Word { text: word, may_begin }: &W
     if !may_begin {
         return Err(unknown());
     }
-    // Ids that leash made: those of runs and connections that joined no session, and those of a gateway.
+    // Ids that a program made: those of runs and connections that joined no session, those of a gateway, and UUIDs.
     let is_made = |session: &&AliveSession| {
         let made = |member: &SessionMember| member.is_upstream() || member.run == session.id;
-        session.held.is_some() || session.members.iter().any(made)
+        session.held.is_some() || ids::is_made(&session.id) || session.members.iter().any(made)
     };
-    let begins = |id: &&String| id.starts_with(word.as_str());
+    let begins = |id: &&String| ids::begins(id, word);
     let sessions: Vec<&String> = alive.iter().filter(is_made).map(|session| &session.id).filter(begins).collect();
     // A run that is its own session is already counted there.
     let is_session = |run: &String| alive.iter().any(|session| session.id == *run);
@@ -43,7 +44,9 @@ pub(super) fn by_word(alive: &[AliveSession], Word { text: word, may_begin }: &W
         ([], []) => Err(unknown()),
         ([session], []) => Ok(Target::Session((*session).clone())),
         ([], [run]) => Ok(Target::Run((*run).clone())),
-        (sessions, runs) => Err(format!("`{word}` is the beginning of {} sessions", sessions.len() + runs.len())),
+        (sessions, runs) => {
+            Err(ids::ambiguous(word, &sessions.iter().chain(runs).map(|id| id.as_str()).collect::<Vec<_>>()))
+        }
     }
 }
 
@@ -155,7 +158,7 @@ mod tests {
         check("job-", None);
         check("aa", None);
         check("zz", None);
-        assert_eq!(by_word(&some(), &word("aa")).unwrap_err(), "`aa` is the beginning of 2 sessions");
+        assert_eq!(by_word(&some(), &word("aa")).unwrap_err(), "`aa` is the beginning of 2 sessions: aa1, aa2");
         assert_eq!(by_word(&some(), &word("zz")).unwrap_err(), "no session `zz` is alive");
     }
 
@@ -164,6 +167,10 @@ mod tests {
         let one = AliveSession::join(vec![member("job-10", "dd1", &[])], Vec::new());
         assert_eq!(by_word(&one, &word("job-1")).unwrap_err(), "no session `job-1` is alive");
         assert_eq!(by_word(&one, &word("job-10")), Ok(session("job-10")));
+        // A host made this id.
+        let uuid = "0199a8f2-1c3e-7d10-9c55-0242ac120002";
+        let one = AliveSession::join(vec![member(uuid, "dd1", &[])], Vec::new());
+        assert_eq!(by_word(&one, &word("0199a8f2")), Ok(session(uuid)));
         // A value from a variable is a whole id.
         let whole = |text: &str| Word { may_begin: false, ..word(text) };
         assert_eq!(by_word(&some(), &whole("cc")).unwrap_err(), "no session `cc` is alive");

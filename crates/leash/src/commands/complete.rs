@@ -56,7 +56,8 @@ pub(super) fn complete() -> Option<u8> {
 fn command() -> Command {
     let mut command = Cli::command();
     command.build();
-    let lists: [(&str, &str, Candidates); 12] = [
+    let lists: [(&str, &str, Candidates); 13] = [
+        ("ps", "session", sessions),
         ("end", "sessions", sessions),
         ("end", "matching", labels),
         ("run", "session", sessions),

@@ -258,8 +258,9 @@ pub(super) fn complete(words: &[OsString], typed: &ArgMatches) -> Result<Option<
     let is_typed = |option: &str| typed.iter().any(|typed| typed == option);
     let applies = |default: &&RunDefault| !is_typed(&default.option) && !rivals(&default.option).any(is_typed);
     let added: Vec<OsString> = defaults.iter().filter(applies).flat_map(RunDefault::words).collect();
-    // The words are `leash`, `run`, and then the options.
-    let (before, after) = words.split_at(words.len().min(2));
+    // Before the word `run` there are only options of leash itself, and it is not a value of one.
+    let run = words.iter().position(|word| word == "run").unwrap_or(0);
+    let (before, after) = words.split_at(run + 1);
     Ok((!added.is_empty()).then(|| [before, &added, after].concat()))
 }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use clap::ValueEnum as _;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::duration;
+use leash_model::error::at;
 use leash_model::receipt::Receipt;
 use leash_tree::ledger::receipts;
 use leash_tree::platform::identity::{self, HeldProcess};
@@ -27,7 +28,8 @@ use crate::args::{Demo, DemoPart};
 use crate::exit_code;
 use crate::output::message;
 use crate::output::printer::{Printer, span};
-use crate::output::table::table;
+use crate::output::table::{Column, table};
+use crate::output::text::Text;
 
 /// The processes of the sample server, in the order of the table.
 const PROCESSES: [(&str, &str); 4] = [
@@ -35,6 +37,13 @@ const PROCESSES: [(&str, &str); 4] = [
     ("child", "an ordinary child"),
     ("helper", "called setsid"),
     ("daemon", "double fork and setsid"),
+];
+
+const COLUMNS: [Column; 4] = [
+    Column::new("PROCESS"),
+    Column::new("WHAT IT DID").cut(16),
+    Column::new("WITHOUT LEASH").verdict(),
+    Column::new("WITH LEASH").verdict(),
 ];
 
 /// The FIFO that every process of the sample holds open.
@@ -70,7 +79,10 @@ fn show(printer: Printer) -> u8 {
     let (without, with, receipts) = match results {
         Ok(results) => results,
         Err(error) => {
-            printer.error(&error, Some("`leash doctor` says what this machine offers"));
+            printer.error_text(
+                format!("the demonstration failed: {error}"),
+                Some("`leash doctor` says what this machine offers"),
+            );
             return exit_code::LEASH_FAILED;
         }
     };
@@ -82,13 +94,15 @@ fn show(printer: Printer) -> u8 {
             vec![(*name).to_owned(), (*what).to_owned(), word(without.alive[index]), word(with.alive[index])]
         })
         .collect();
-    printer.data("\n");
-    printer.data(table(&["PROCESS", "WHAT IT DID", "HOST KILLED, WITHOUT LEASH", "HOST KILLED, WITH LEASH"], &rows));
+    printer.say("");
+    printer.say("After the host was killed:");
+    printer.data(&table(&COLUMNS, &rows));
     for receipt in &receipts {
-        printer.data(format!("\nreceipt: {}\n", message::receipt_line(receipt)));
+        printer.say("");
+        printer.say(Text::new("receipt: ").and(message::receipt_line(receipt)));
     }
-    printer.data(format!(
-        "with leash everything was gone {} after the host's SIGKILL; what was left without it has been ended.\n",
+    printer.say(format_args!(
+        "with leash everything was gone {} after the host's SIGKILL; what was left without it has been ended.",
         span(with.took_ms)
     ));
     if with.alive.contains(&true) { exit_code::NOT_ALL } else { exit_code::OK }
@@ -113,7 +127,7 @@ impl DemoDir {
     fn create() -> io::Result<DemoDir> {
         let proc = Proc::own().map_err(io::Error::other)?;
         let dir = env::temp_dir().join(format!("leash-demo-{}", leash_model::id::random()));
-        fs::DirBuilder::new().mode(0o700).create(&dir)?;
+        fs::DirBuilder::new().mode(0o700).create(&dir).map_err(at(&dir))?;
         make_fifo(&dir.join(LIFELINE))?;
         // A FIFO opens for writing once it has a reader.
         let _reader = read_end(&dir.join(LIFELINE))?;
@@ -245,7 +259,8 @@ fn hung_up(reader: &File, give_up: Moment) -> bool {
 
 fn make_fifo(path: &Path) -> io::Result<()> {
     let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-    Ok(rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0)?)
+    rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0)
+        .map_err(|errno| at(path)(errno.into()))
 }
 
 /// Opens a FIFO for reading without waiting for a writer.

@@ -21,10 +21,12 @@ use serde_json::json;
 use super::defaults::{self, DefaultMistake, RunDefault};
 use crate::args::Doctor;
 use crate::output::printer::Printer;
-use crate::output::table::{fit, table};
+use crate::output::table::{Column, within};
+use crate::output::terminal;
+use crate::output::text::Text;
 use crate::{exit_code, places};
 
-/// The width of a row without `-v`.
+/// The width of a row without `-v` if stdout is not a terminal.
 const WIDTH: usize = 80;
 
 /// The descriptors that a start of leash needs at most, with some to spare.
@@ -77,7 +79,7 @@ pub(crate) fn doctor(args: &Doctor) -> u8 {
     if args.json {
         printer.exact(report.as_json());
     } else {
-        printer.data(report.as_text(args.verbose));
+        printer.data(&report.as_text(args.verbose));
     }
     if report.is_sound() { exit_code::OK } else { exit_code::NOT_ALL }
 }
@@ -127,7 +129,10 @@ fn ground(places: &Places, defaults: &Result<Vec<RunDefault>, DefaultMistake>) -
     let files = opened.map(|_| files.clone()).map_err(|error| format!("the limit is {files}: {error}"));
     let runtime = Store::open(&places.runtime_dir)
         .map_err(|error| with_causes(&error))
-        .and_then(|_| try_to_write(&places.runtime_dir).map_err(|error| error.to_string()))
+        .and_then(|_| {
+            try_to_write(&places.runtime_dir)
+                .map_err(|error| format!("cannot write to {}: {error}", places.runtime_dir.display()))
+        })
         .map(|()| places.runtime_dir.display().to_string());
     let receipts = try_receipts(&places.receipts)
         .map(|()| places.receipts.display().to_string())
@@ -190,54 +195,60 @@ impl Diagnosis {
         chosen && self.ground.iter().all(|finding| finding.fine)
     }
 
-    /// One line of at most 80 columns for each row; with `verbose` everything.
-    fn as_text(&self, verbose: bool) -> String {
-        let shown = |text: &str, columns: usize| if verbose { text.to_owned() } else { fit(text, columns) };
+    /// One line for each row, which fits into the terminal; with `verbose` everything.
+    fn as_text(&self, verbose: bool) -> Text {
+        let limit = (!verbose).then(|| terminal::columns().unwrap_or(WIDTH));
         let trial = |(containment, result): &(Containment, Result<(), String>)| {
             let promise = if verbose { containment.promise() } else { containment.promise_in_brief() };
             let text = result.as_ref().map_or_else(Clone::clone, |()| promise.to_owned());
             let here = if result.is_ok() { "works" } else { "no" };
-            vec![containment.to_string(), here.to_owned(), shown(&text, WIDTH - 20)]
+            vec![containment.to_string(), here.to_owned(), text]
         };
-        let header = ["CONTAINMENT", "HERE", "PROMISE, OR WHY NOT"];
-        let mut text = table(&header, &self.trials.iter().map(trial).collect::<Vec<_>>());
-        text.push('\n');
+        let columns =
+            [Column::new("CONTAINMENT"), Column::new("HERE").verdict(), Column::new("PROMISE, OR WHY NOT").cut(0)];
+        let mut text = within(limit, &columns, &self.trials.iter().map(trial).collect::<Vec<_>>());
+        text.line("");
         let row = |finding: &DoctorFinding| {
             let text = finding.brief.as_ref().filter(|_| !verbose).unwrap_or(&finding.text);
             let fine = if finding.fine { "fine" } else { "NO" };
-            vec![finding.what.clone(), fine.to_owned(), shown(text, WIDTH - 25)]
+            vec![finding.what.clone(), fine.to_owned(), text.clone()]
         };
-        text.push_str(&table(&["GROUND", "", ""], &self.ground.iter().map(row).collect::<Vec<_>>()));
-        text.push('\n');
+        let columns = [Column::new("GROUND"), Column::new("").verdict(), Column::new("").cut(0)];
+        text.append(within(limit, &columns, &self.ground.iter().map(row).collect::<Vec<_>>()));
+        text.line("");
         if verbose {
-            text.push_str(&self.details());
+            text.append(self.details());
         }
-        text.push_str(&match &self.chosen {
-            Ok(containment) if verbose => {
-                format!("leash run uses {containment} here.\nIt does not cover: {}.\n", containment.does_not_cover())
+        match &self.chosen {
+            Ok(containment) => {
+                text.line(format_args!("leash run uses {containment} here."));
+                match verbose {
+                    true => text.line(format_args!("It does not cover: {}.", containment.does_not_cover())),
+                    false => text.line("`leash doctor -v` says more."),
+                }
             }
-            Ok(containment) => format!("leash run uses {containment} here.\n`leash doctor -v` says more.\n"),
-            Err(why) => shown(&format!("leash run does not work here: {why}."), WIDTH) + "\n",
-        });
+            Err(why) => text.line(format_args!("leash run does not work here: {why}.")),
+        }
         text
     }
 
     /// The defaults of `leash run`, and the other places that are read.
-    fn details(&self) -> String {
-        let mut text = String::new();
+    fn details(&self) -> Text {
+        let mut text = Text::default();
         let defaults = self.defaults.as_deref().unwrap_or_default();
         if !defaults.is_empty() {
             let row = |default: &RunDefault| {
                 vec![format!("--{}", default.option), default.values.join(" "), default.source.to_string()]
             };
-            text.push_str(&table(&["RUN DEFAULT", "VALUE", "FROM"], &defaults.iter().map(row).collect::<Vec<_>>()));
-            text.push('\n');
+            let columns = ["RUN DEFAULT", "VALUE", "FROM"].map(Column::new);
+            text.append(within(None, &columns, &defaults.iter().map(row).collect::<Vec<_>>()));
+            text.line("");
         }
         let others: Vec<Vec<String>> =
             ledger::runtime_dirs(&self.places).skip(1).map(|dir| vec![dir.display().to_string()]).collect();
         if !others.is_empty() {
-            text.push_str(&table(&["RUNTIME DIRECTORIES THAT ARE ALSO READ"], &others));
-            text.push('\n');
+            text.append(within(None, &[Column::new("RUNTIME DIRECTORIES THAT ARE ALSO READ")], &others));
+            text.line("");
         }
         text
     }

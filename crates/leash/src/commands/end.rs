@@ -12,6 +12,7 @@ use super::control::Daemon;
 use super::hook::{self, HookMeaning};
 use super::{attach, ledger};
 use crate::args::{End, SessionName, Unresolved};
+use crate::output::ids::short;
 use crate::output::message;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
@@ -219,17 +220,13 @@ fn by_session(targets: &[Target], receipts: &[Receipt]) -> Vec<SessionEnd> {
 fn show(printer: Printer, sessions: &[SessionEnd], ended: &EndReport) {
     for SessionEnd { whole, session, members } in sessions {
         match whole {
-            Some(whole) => {
-                for line in message::session_lines(whole, members) {
-                    printer.data(format!("{line}\n"));
-                }
-            }
+            Some(whole) => printer.data(&message::session_lines(whole, members)),
             None if ended.unfinished.iter().any(|one| one.session == *session) => {}
-            None => printer.data(format!("{session}: ended; it held nothing\n")),
+            None => printer.say(format_args!("{}: ended; it held nothing", short(session))),
         }
     }
     for one in &ended.unfinished {
-        printer.error_text(format!("run {} of session {}: {}", one.run, one.session, one.why), None);
+        printer.error_text(format!("run {} of session {}: {}", short(&one.run), short(&one.session), one.why), None);
     }
 }
 

@@ -1,5 +1,7 @@
 //! `leash history`.
 
+use std::collections::BTreeSet;
+
 use leash_model::clock;
 use leash_model::receipt::{Fate, How, Reason, Receipt};
 use serde_json::{Value, json};
@@ -7,9 +9,11 @@ use serde_json::{Value, json};
 use super::ledger;
 use crate::args::History;
 use crate::exit_code;
+use crate::output::ids::{self, ShortIds};
+use crate::output::message;
 use crate::output::printer::{Printer, bytes, span};
-use crate::output::table::table;
-use crate::output::{escape, message};
+use crate::output::table::{Column, table};
+use crate::output::text::Text;
 
 pub(crate) fn history(args: &History) -> u8 {
     let printer = Printer::new(false);
@@ -17,13 +21,17 @@ pub(crate) fn history(args: &History) -> u8 {
         Ok(receipts) => receipts,
         Err(code) => return code,
     };
+    // A short id must be unique among all, because it is accepted as such.
+    let ids = ShortIds::new(receipts.iter().flat_map(|receipt| [&*receipt.session, &*receipt.run]));
     if let Some(word) = &args.session {
-        receipts = of_session(receipts, word);
-        if receipts.is_empty() {
-            let hint = "`leash history` lists the sessions that ended, `leash ps` those that are alive";
-            printer.error_text(format!("no session `{word}` has ended here"), Some(hint));
-            return exit_code::NOT_ALL;
-        }
+        receipts = match of_session(receipts, word) {
+            Ok(receipts) => receipts,
+            Err(problem) => {
+                let hint = "`leash history` lists the sessions that ended, `leash ps` those that are alive";
+                printer.error_text(problem, Some(hint));
+                return exit_code::NOT_ALL;
+            }
+        };
     }
     // A user who names a session wants to see all of it.
     let most = args.lines.unwrap_or(if args.session.is_some() { usize::MAX } else { LINES });
@@ -37,45 +45,75 @@ pub(crate) fn history(args: &History) -> u8 {
         printer.exact(format!("{answer:#}\n"));
         return exit_code::OK;
     }
-    printer.data(table(
-        &["ENDED", "SESSION", "SERVER", "REASON", "HOW", "PROCS", "TOOK", "MEMORY", "FATE"],
-        &rows(&newest),
-    ));
-    for receipt in &newest {
+    printer.data(&listing(&newest, &sessions, &ids));
+    exit_code::OK
+}
+
+const COLUMNS: [Column; 9] = [
+    Column::new("ENDED"),
+    Column::new("SESSION"),
+    Column::new("SERVER").cut(12),
+    Column::new("REASON").cut(20).left_out(5),
+    Column::new("HOW").cut(8).left_out(4),
+    Column::new("PROCS").left_out(1),
+    Column::new("TOOK").left_out(3),
+    Column::new("MEMORY").left_out(2),
+    Column::new("FATE").verdict(),
+];
+
+/// The table, what is left, and a summary of each session that the user named.
+fn listing(newest: &[Receipt], sessions: &[(&str, Vec<&Receipt>)], ids: &ShortIds) -> Text {
+    let mut text = table(&COLUMNS, &rows(newest, ids));
+    for receipt in newest {
         if let Reason::StartFailed { why: Some(why) } = &receipt.reason {
-            printer.data(format!("{}: {}\n", escape::line(&receipt.session), escape::line(&why.line())));
+            text.line(format_args!("{}: {}", ids.of(&receipt.session), why.line()));
         }
     }
     for receipt in newest.iter().filter(|receipt| !receipt.nothing_left()) {
         for line in message::left_lines(receipt) {
-            printer.data(format!("{}: {line}\n", escape::line(&receipt.session)));
+            text.line(format_args!("{}: {line}", ids.of(&receipt.session)));
         }
     }
     for (session, members) in sessions.iter().filter(|(_, members)| members.len() > 1) {
         let fate = message::fate(members.iter().copied());
         let held = message::held(members.iter().flat_map(|receipt| &receipt.holdings));
-        let session = escape::line(session);
-        printer.data(format!("{session}: {} receipts; {held}; {fate}\n", members.len()));
+        text.line(format_args!("{}: {} receipts; {held}; {fate}", ids.of(session), members.len()));
     }
-    exit_code::OK
+    text
 }
 
 /// The default number of lines.
 const LINES: usize = 20;
 
-/// The receipts of a session: of the one with this name, else of one run, else of all whose id begins with the word.
-fn of_session(receipts: Vec<Receipt>, word: &str) -> Vec<Receipt> {
+/// The receipts of a session: of the one with this name, else of one run, else of the only one whose id begins with the
+/// word. The error describes the problem with the word.
+fn of_session(receipts: Vec<Receipt>, word: &str) -> Result<Vec<Receipt>, String> {
     let named = |receipt: &Receipt| session_of(receipt, word) == word;
     let run = |receipt: &Receipt| receipt.run == word;
-    let begins = |receipt: &Receipt| receipt.session.starts_with(word) || receipt.run.starts_with(word);
+    let begins = |receipt: &Receipt| begun(receipt, word).is_some();
     let wanted: &dyn Fn(&Receipt) -> bool = if receipts.iter().any(named) {
         &named
     } else if receipts.iter().any(run) {
         &run
     } else {
-        &begins
+        let found: BTreeSet<&str> = receipts.iter().filter_map(|receipt| begun(receipt, word)).collect();
+        match found.len() {
+            0 => return Err(format!("no session `{word}` has ended here")),
+            1 => &begins,
+            _ => return Err(ids::ambiguous(word, &found.into_iter().collect::<Vec<_>>())),
+        }
     };
-    receipts.into_iter().filter(|receipt| wanted(receipt)).collect()
+    Ok(receipts.into_iter().filter(|receipt| wanted(receipt)).collect())
+}
+
+/// The id of the session or the run that begins with a word.
+fn begun<'r>(receipt: &'r Receipt, word: &str) -> Option<&'r str> {
+    if !ids::begins(&receipt.session, word) {
+        return Some(&*receipt.run).filter(|run| ids::begins(run, word));
+    }
+    // The parts of a gateway's session are one session, unless the word names one of them.
+    let numbered = receipt.session.rsplit_once('.').map(|(session, _)| session);
+    Some(numbered.filter(|session| ids::is_made(session) && session.starts_with(word)).unwrap_or(&receipt.session))
 }
 
 /// The session of a receipt. A gateway's receipt has the session's id and a number.
@@ -121,7 +159,7 @@ fn worst(receipt: &Receipt) -> &'static str {
     message::fate_word(&worst.unwrap_or(Fate::Gone))
 }
 
-fn rows(receipts: &[Receipt]) -> Vec<Vec<String>> {
+fn rows(receipts: &[Receipt], ids: &ShortIds) -> Vec<Vec<String>> {
     let now = clock::unix_ms();
     let row = |receipt: &Receipt| {
         let tree = receipt.trees().next();
@@ -134,7 +172,7 @@ fn rows(receipts: &[Receipt]) -> Vec<Vec<String>> {
         let how = how.or_else(|| receipt.upstreams().next().map(|upstream| message::delete_how(upstream.how)));
         vec![
             format!("{} ago", span(now.saturating_sub(receipt.ended_ms))),
-            receipt.session.clone(),
+            ids.of(&receipt.session),
             receipt.name.clone(),
             receipt.reason.describe(),
             how.unwrap_or("-").to_owned(),

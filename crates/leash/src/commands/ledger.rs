@@ -19,7 +19,10 @@ pub(crate) fn look(printer: Printer) -> Result<Vec<Store>, u8> {
 
 /// Reports that the ledger could not be read; returns the exit code.
 pub(crate) fn unread(printer: Printer, error: &io::Error) -> u8 {
-    printer.error(error, Some("check the runtime directory with `leash doctor`"));
+    printer.error_text(
+        format!("cannot read the ledger: {error}"),
+        Some("check the runtime directory with `leash doctor`"),
+    );
     exit_code::LEASH_FAILED
 }
 

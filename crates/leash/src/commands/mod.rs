@@ -3,13 +3,17 @@
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser as _};
+use clap::builder::Styles;
+use clap::{CommandFactory as _, FromArgMatches as _, ValueEnum as _};
 use leash_tree::tree::first_look::FirstLook;
 
 use self::defaults::DefaultMistake;
 use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
+use crate::output::terminal::{self, ColorWhen};
+use crate::output::text::Text;
+use crate::output::{escape, palette};
 
 mod adopt;
 mod attach;
@@ -38,22 +42,69 @@ mod unleashed;
 mod watch;
 mod why;
 
-/// The command that the user typed, if there is one of that name.
-fn typed_command() -> Option<String> {
-    let word = std::env::args().nth(1)?;
-    Cli::command().find_subcommand(&word).map(|command| command.get_name().to_owned())
+/// The widest help page: longer lines are hard to read.
+const WIDEST: usize = 100;
+
+/// The command line, whose pages fit into the terminal.
+fn command(styles: Styles) -> clap::Command {
+    let width = terminal::columns().map_or(WIDEST, |columns| columns.min(WIDEST));
+    Cli::command().styles(styles).term_width(width)
 }
 
 /// Parses a command line. `leash run` gets the defaults of the options that were not typed.
-fn parse(words: &[OsString]) -> Result<Result<Cli, DefaultMistake>, clap::Error> {
-    let matches = Cli::command().try_get_matches_from(words)?;
+fn parse(words: &[OsString], styles: &Styles) -> Result<Result<Cli, DefaultMistake>, clap::Error> {
+    let of = |words: &[OsString]| command(styles.clone()).try_get_matches_from(words);
+    let matches = of(words)?;
     let cli = Cli::from_arg_matches(&matches)?;
     let Some(run) = matches.subcommand_matches("run") else { return Ok(Ok(cli)) };
     match defaults::complete(words, run) {
         Ok(None) => Ok(Ok(cli)),
-        Ok(Some(words)) => Cli::try_parse_from(words).map(Ok),
+        Ok(Some(words)) => Cli::from_arg_matches(&of(&words)?).map(Ok),
         Err(mistake) => Ok(Err(mistake)),
     }
+}
+
+/// Prints the page of the parser: a help page, or an error with our hint instead of the parser's own.
+fn show_page(words: &[OsString], error: &clap::Error) -> u8 {
+    typed_color(words).set();
+    let page = |error: &clap::Error| {
+        let text = error.render().ansi().to_string();
+        text.rsplit_once("For more information, try '").map_or(&*text, |(page, _)| page).trim_end().to_owned()
+    };
+    // The parser repeats words of the user. It gets them escaped, unless that makes a valid command line of them.
+    let escaped: Vec<OsString> =
+        words.iter().map(|word| escape::line(&word.to_string_lossy()).into_owned().into()).collect();
+    let again = |styles: &Styles| parse(&escaped, styles).err().map(|error| page(&error));
+    let page = match (again(&Styles::plain()), again(&palette::PARSER)) {
+        (Some(plain), Some(painted)) => Text::page(&plain, painted),
+        _ => Text::new(page(error)),
+    };
+    let printer = Printer::new(false);
+    if !error.use_stderr() {
+        printer.say(page);
+        return exit_code::OK;
+    }
+    let hint = match &typed_command(words) {
+        Some(command) => format!("`leash {command} --help` explains the command and its options"),
+        None => "`leash --help` lists the commands".to_owned(),
+    };
+    printer.usage(page, &hint);
+    exit_code::USAGE
+}
+
+/// The `--color` of a command line that could not be parsed.
+fn typed_color(words: &[OsString]) -> ColorWhen {
+    let words: Vec<&str> = words.iter().map_while(|word| word.to_str()).take_while(|word| *word != "--").collect();
+    let next = words.windows(2).find(|pair| pair[0] == "--color").map(|pair| pair[1]);
+    let value = next.or_else(|| words.iter().find_map(|word| word.strip_prefix("--color=")));
+    value.and_then(|value| ColorWhen::from_str(value, false).ok()).unwrap_or_default()
+}
+
+/// The command that the user typed, if there is one of that name.
+fn typed_command(words: &[OsString]) -> Option<String> {
+    let is_color = |word: &str| word.starts_with("--color") || ColorWhen::from_str(word, false).is_ok();
+    let word = words.iter().skip(1).map_while(|word| word.to_str()).find(|word| !is_color(word))?;
+    Cli::command().find_subcommand(word).map(|command| command.get_name().to_owned())
 }
 
 /// Parses the command line and runs the command.
@@ -62,25 +113,16 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
         return code;
     }
     let words: Vec<OsString> = std::env::args_os().collect();
-    let cli = match parse(&words) {
+    let cli = match parse(&words, &Styles::plain()) {
         Ok(Ok(cli)) => cli,
         Ok(Err(mistake)) => {
+            typed_color(&words).set();
             Printer::new(false).error_text(mistake.text, Some(&mistake.hint));
             return exit_code::USAGE;
         }
-        Err(error) if error.use_stderr() => {
-            let hint = match &typed_command() {
-                Some(command) => format!("`leash {command} --help` explains the command and its options"),
-                None => "`leash --help` lists the commands".to_owned(),
-            };
-            Printer::new(false).usage(error.render(), &hint);
-            return exit_code::USAGE;
-        }
-        Err(help) => {
-            Printer::new(false).data(help.render());
-            return exit_code::OK;
-        }
+        Err(page) => return show_page(&words, &page),
     };
+    cli.color.set();
     match cli.command {
         Command::Run(args) => run::run(*args, first),
         Command::Connect(args) => connect::connect(*args, first),

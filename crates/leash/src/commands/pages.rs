@@ -4,6 +4,7 @@ use std::path::Path;
 use std::{fs, io};
 
 use clap::CommandFactory as _;
+use leash_model::error::at;
 
 use crate::args::{Cli, Completions, Man};
 use crate::exit_code;
@@ -24,7 +25,10 @@ pub(crate) fn man(args: &Man) -> u8 {
     match done {
         Ok(()) => exit_code::OK,
         Err(error) => {
-            printer.error(&error, Some("give --dir a directory that can be written"));
+            printer.error_text(
+                format!("cannot write the pages: {error}"),
+                Some("give --dir a directory that can be written"),
+            );
             exit_code::LEASH_FAILED
         }
     }
@@ -37,12 +41,13 @@ fn page(command: clap::Command) -> io::Result<Vec<u8>> {
 }
 
 fn write_pages(dir: &Path) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
+    let write = |name: &str, page: Vec<u8>| fs::write(dir.join(name), page).map_err(at(&dir.join(name)));
+    fs::create_dir_all(dir).map_err(at(dir))?;
     let mut root = Cli::command();
     root.build();
     for command in root.get_subcommands().filter(|command| !command.is_hide_set()) {
         let name = format!("leash-{}", command.get_name());
-        fs::write(dir.join(format!("{name}.1")), page(command.clone().name(name))?)?;
+        write(&format!("{name}.1"), page(command.clone().name(name))?)?;
     }
-    fs::write(dir.join("leash.1"), page(Cli::command())?)
+    write("leash.1", page(Cli::command())?)
 }

@@ -9,17 +9,19 @@ use leash_model::owner::Owner;
 use leash_model::record::{Phase, Record};
 use leash_model::view::{OwnerView, ServerView};
 use leash_tree::platform::proc::Proc;
-use leash_tree::session::alive;
+use leash_tree::session::{Target, alive};
 use serde_json::{Value, json};
 
+use super::choose::{self, Word};
 use super::control::Daemon;
 use super::survey::Survey;
 use super::unleashed::{self, Unleashed};
 use super::{attach, ledger};
 use crate::args::Ps;
-use crate::output::escape::add;
+use crate::output::ids::ShortIds;
 use crate::output::printer::{Printer, bytes, span};
-use crate::output::table::table;
+use crate::output::table::{Column, table};
+use crate::output::text::{Text, add};
 use crate::{exit_code, places};
 
 pub(crate) fn ps(args: &Ps) -> u8 {
@@ -28,15 +30,37 @@ pub(crate) fn ps(args: &Ps) -> u8 {
         Ok(read) => read,
         Err(code) => return code,
     };
+    let runs = sessions.iter().flat_map(|session| &session.members).map(|member| &*member.run);
+    let ids = ShortIds::new(sessions.iter().map(|session| &*session.id).chain(runs));
+    let sessions = match args.session.as_deref().map(|word| only(word, &sessions)) {
+        None => sessions,
+        Some(Ok(session)) => vec![session.clone()],
+        Some(Err(problem)) => {
+            printer.error_text(problem, Some("`leash ps` lists the sessions that are alive"));
+            return exit_code::NOT_ALL;
+        }
+    };
     match args {
         Ps { json: true, .. } => printer.exact(as_json(&sessions, &others)),
-        Ps { tree: false, verbose: false, .. } => printer.data(listing(&sessions) + &others.listing()),
+        Ps { tree: false, verbose: false, .. } => {
+            printer.data(&[listing(&sessions, &ids), others.listing()].into_iter().collect())
+        }
         _ => {
-            let lines = sessions.iter().map(|session| at_length(session, args));
-            printer.data(lines.chain([others.trees()]).collect::<String>());
+            let lines = sessions.iter().map(|session| at_length(session, args, &ids));
+            printer.data(&lines.chain([others.trees()]).collect());
         }
     }
     exit_code::OK
+}
+
+/// The session that a word names, by itself or by one of its members. The error describes the problem with the word.
+fn only<'a>(word: &str, sessions: &'a [AliveSession]) -> Result<&'a AliveSession, String> {
+    let target = choose::by_word(sessions, &Word { text: word.to_owned(), may_begin: true })?;
+    let is_meant = |session: &&AliveSession| match &target {
+        Target::Session(id) => session.id == *id,
+        Target::Run(run) => session.members.iter().any(|member| member.run == *run),
+    };
+    sessions.iter().find(is_meant).ok_or_else(|| format!("no session `{word}` is alive"))
 }
 
 /// The sessions that are alive, and the servers of other programs. The error is an exit code; its message was printed.
@@ -44,7 +68,8 @@ fn read(args: &Ps, printer: Printer) -> Result<(Vec<AliveSession>, Unleashed), u
     let stores = ledger::look(printer)?;
     let proc = Proc::own().inspect_err(|why| printer.warning(format!("cannot read processes: {why}"))).ok();
     let (_, held) = Daemon::ask(attach::socket(None), printer);
-    let survey = proc.filter(|_| !args.leashed).map(|proc| Survey::new(proc, stores.clone(), &[]));
+    let survey =
+        proc.filter(|_| !args.leashed && args.session.is_none()).map(|proc| Survey::new(proc, stores.clone(), &[]));
     let trees: std::io::Result<Vec<_>> = stores.iter().map(alive::trees_now).collect();
     let mut members = trees.map_err(|error| ledger::unread(printer, &error))?.concat();
     // The scan comes next: it takes the server of a run that began after the ledger was read for an unleashed one.
@@ -59,16 +84,27 @@ fn read(args: &Ps, printer: Printer) -> Result<(Vec<AliveSession>, Unleashed), u
     Ok((AliveSession::join(members, held), others))
 }
 
+const COLUMNS: [Column; 8] = [
+    Column::new("SESSION"),
+    Column::new("SERVER").cut(16),
+    Column::new("OWNER").cut(14).left_out(4),
+    Column::new("CONTAINMENT").left_out(1),
+    Column::new("PROCS").left_out(2),
+    Column::new("MEMORY").left_out(3),
+    Column::new("AGE").left_out(5),
+    Column::new("STATE").cut(10).verdict(),
+];
+
 /// One line per session; if it has several members, one more line for each of them below.
-fn listing(sessions: &[AliveSession]) -> String {
+fn listing(sessions: &[AliveSession], ids: &ShortIds) -> Text {
     let mut rows = Vec::new();
     for session in sessions {
         if let Some(only) = session.only() {
-            rows.push(row(session.id.clone(), only));
+            rows.push(row(ids.of(&session.id), only));
             continue;
         }
         rows.push(vec![
-            session.id.clone(),
+            ids.of(&session.id),
             name_and_members(session),
             session_owners(session),
             "-".to_owned(),
@@ -77,9 +113,9 @@ fn listing(sessions: &[AliveSession]) -> String {
             age(session.started_ms()),
             session_state(session).to_owned(),
         ]);
-        rows.extend(session.members.iter().map(|member| row(format!("  {}", handle(member)), member)));
+        rows.extend(session.members.iter().map(|member| row(format!("  {}", handle(member, ids)), member)));
     }
-    table(&["SESSION", "SERVER", "OWNER", "CONTAINMENT", "PROCS", "MEMORY", "AGE", "STATE"], &rows)
+    table(&COLUMNS, &rows)
 }
 
 fn row(session: String, member: &SessionMember) -> Vec<String> {
@@ -100,15 +136,15 @@ fn age(started_ms: u64) -> String {
     span(clock::unix_ms().saturating_sub(started_ms))
 }
 
-/// The beginning of an id: enough to find it in a list or a server's log, but not enough to use it.
+/// The beginning of an upstream server's id: enough to find it in the server's log, but not enough to use it.
 fn short_id(id: &str) -> String {
     id.chars().take(8).collect()
 }
 
 /// The part of its id that is enough to end a member alone. A gateway's session has a number and ends with its gateway.
-fn handle(member: &SessionMember) -> String {
+fn handle(member: &SessionMember, ids: &ShortIds) -> String {
     match &member.kind {
-        MemberKind::Tree { .. } | MemberKind::Connection { .. } => short_id(&member.run),
+        MemberKind::Tree { .. } | MemberKind::Connection { .. } => ids.of(&member.run),
         MemberKind::Upstream { .. } => member.run.rsplit_once('.').map_or("-", |(_, number)| number).to_owned(),
     }
 }
@@ -187,31 +223,30 @@ fn state_of(phase: Phase, members: &[SessionMember]) -> &'static str {
 }
 
 /// The details of a session.
-fn at_length(session: &AliveSession, args: &Ps) -> String {
+fn at_length(session: &AliveSession, args: &Ps, ids: &ShortIds) -> Text {
     if let Some(only) = session.only() {
-        return details(only, args);
+        return details(only, args, ids);
     }
     let (members, owners) = (name_and_members(session), session_owners(session));
     let (age, memory) = (age(session.started_ms()), bytes(session.memory_bytes()));
-    let mut text = String::new();
-    add(&mut text, format_args!("{}  {members}, {age}, {}", session.id, session_state(session)));
+    let mut text = Text::default();
+    add(&mut text, format_args!("{}  {members}, {age}, {}", ids.of(&session.id), session_state(session)));
     add(&mut text, format_args!("  owners: {owners}; {} processes, {memory}", session.processes()));
-    let lines = session.members.iter().map(|member| details(member, args)).collect::<String>();
-    text.extend(lines.lines().map(|line| format!("  {line}\n")));
+    text.append(session.members.iter().map(|member| details(member, args, ids)).collect::<Text>().indented());
     text
 }
 
 /// The details of a member.
-fn details(member: &SessionMember, args: &Ps) -> String {
-    let mut text = String::new();
+fn details(member: &SessionMember, args: &Ps, ids: &ShortIds) -> Text {
+    let mut text = Text::default();
     let (kind, age, state) = (containment(member), age(member.started_ms), state(member));
-    add(&mut text, format_args!("{}  {}  {kind}, {age}, {state}", member.session, member.name));
+    add(&mut text, format_args!("{}  {}  {kind}, {age}, {state}", ids.of(&member.session), member.name));
     if let MemberKind::Tree { record, processes } = &member.kind {
         add(&mut text, format_args!("  command: {}", record.command.join(" ")));
         let memory = bytes(member.memory_bytes().unwrap_or_default());
         add(&mut text, format_args!("  owners: {}; {} processes, {memory}", owners(member), processes.len()));
         if args.verbose {
-            more(record, &mut text);
+            more(record, ids, &mut text);
         }
         if args.tree {
             draw(processes, &mut text);
@@ -230,10 +265,10 @@ fn details(member: &SessionMember, args: &Ps) -> String {
 }
 
 /// Appends the lines that `-v` adds.
-fn more(record: &Record, text: &mut String) {
+fn more(record: &Record, ids: &ShortIds, text: &mut Text) {
     let pids = [("leash", record.supervisor), ("keeper", record.keeper), ("server", record.leader)];
     let named: Vec<String> = pids.iter().filter_map(|(name, id)| id.map(|id| format!("{name} {}", id.pid))).collect();
-    add(text, format_args!("  pids: {}; run {}", named.join(", "), record.run));
+    add(text, format_args!("  pids: {}; run {}", named.join(", "), ids.of(&record.run)));
     for (key, value) in &record.labels {
         add(text, format_args!("  label: {key}={value}"));
     }
@@ -247,7 +282,7 @@ fn more(record: &Record, text: &mut String) {
 }
 
 /// Draws the processes below their parents; a process whose parent is not among them is not indented.
-fn draw(processes: &[TreeProcess], text: &mut String) {
+fn draw(processes: &[TreeProcess], text: &mut Text) {
     let mut children: HashMap<i32, Vec<&TreeProcess>> = HashMap::new();
     let known: Vec<i32> = processes.iter().map(|process| process.pid).collect();
     for process in processes {

@@ -15,9 +15,9 @@ use serde_json::json;
 
 use super::survey::Survey;
 use crate::args::Reap;
-use crate::output::escape::add;
 use crate::output::printer::{Printer, bytes, span};
-use crate::output::table::table;
+use crate::output::table::{Column, table};
+use crate::output::text::Text;
 use crate::output::{evidence, message};
 use crate::{exit_code, places};
 
@@ -139,7 +139,7 @@ fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
         return;
     }
     if listed.is_empty() {
-        printer.data("no orphans\n");
+        printer.say("no orphans");
         return;
     }
     let row = |(finding, resources): &(&Finding, TreeResources)| {
@@ -155,30 +155,35 @@ fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
         ]
     };
     let rows: Vec<Vec<String>> = listed.iter().map(row).collect();
-    printer.data(table(&["PID", "SERVER", "CLIENT", "PROCS", "MEMORY", "SWAP", "AGE", "VERDICT"], &rows));
+    printer.data(&table(&COLUMNS, &rows));
     for (finding, resources) in &listed {
-        printer.data(details(finding, resources));
+        printer.data(&details(finding, resources));
     }
     let due: Vec<&(&Finding, TreeResources)> = listed.iter().filter(|(finding, _)| is_due(finding, args)).collect();
     let memory: u64 = due.iter().map(|(_, resources)| resources.memory + resources.swap).sum();
-    printer.data(format!(
-        "{} would be ended, {} would come back; `leash reap --yes` does it\n",
-        due.len(),
-        bytes(memory)
-    ));
+    let (ended, back) = (due.len(), bytes(memory));
+    printer.say(format_args!("{ended} would be ended, {back} would come back; `leash reap --yes` does it"));
 }
 
-fn details(finding: &Finding, resources: &TreeResources) -> String {
-    let mut lines = vec![format!("{}:", evidence::subject(finding))];
-    lines.extend(
-        std::iter::once(&finding.identified_by)
-            .chain(&finding.evidence)
-            .map(|fact| format!("  {}", evidence::sentence(fact))),
-    );
-    lines.extend(resources.ports.iter().map(|port| format!("  it listens on port {port}")));
-    lines.extend(resources.locks.iter().map(|lock| format!("  it keeps {lock} locked")));
-    let mut text = String::new();
-    lines.iter().for_each(|line| add(&mut text, format_args!("{line}")));
+const COLUMNS: [Column; 8] = [
+    Column::new("PID"),
+    Column::new("SERVER").cut(16),
+    Column::new("CLIENT").cut(16),
+    Column::new("PROCS").left_out(2),
+    Column::new("MEMORY").left_out(3),
+    Column::new("SWAP").left_out(1),
+    Column::new("AGE").left_out(4),
+    Column::new("VERDICT").verdict(),
+];
+
+fn details(finding: &Finding, resources: &TreeResources) -> Text {
+    let mut text = Text::default();
+    text.line(format_args!("{}:", evidence::subject(finding)));
+    for fact in std::iter::once(&finding.identified_by).chain(&finding.evidence) {
+        text.line(format_args!("  {}", evidence::sentence(fact)));
+    }
+    resources.ports.iter().for_each(|port| text.line(format_args!("  it listens on port {port}")));
+    resources.locks.iter().for_each(|lock| text.line(format_args!("  it keeps {lock} locked")));
     text
 }
 
@@ -196,14 +201,14 @@ fn report(printer: Printer, as_json: bool, done: &[Done]) -> u8 {
         for one in done {
             match one {
                 Ok(receipt) => {
-                    printer.data(format!("{}\n", message::receipt_line(receipt)));
-                    message::left_lines(receipt).iter().for_each(|line| printer.data(format!("  {line}\n")));
+                    printer.say(message::receipt_line(receipt));
+                    message::left_lines(receipt).iter().for_each(|line| printer.say(format_args!("  {line}")));
                 }
-                Err((finding, why)) => printer.data(format!("{}: not ended: {why}\n", evidence::subject(finding))),
+                Err((finding, why)) => printer.say(format_args!("{}: not ended: {why}", evidence::subject(finding))),
             }
         }
         let back: u64 = done.iter().flatten().flat_map(Receipt::trees).map(|tree| tree.memory_bytes).sum();
-        printer.data(format!("{} ended, {} came back\n", done.iter().flatten().count(), bytes(back)));
+        printer.say(format_args!("{} ended, {} came back", done.iter().flatten().count(), bytes(back)));
     }
     if nothing_left { exit_code::OK } else { exit_code::NOT_ALL }
 }

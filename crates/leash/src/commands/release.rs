@@ -14,6 +14,7 @@ use crate::args::Release;
 use crate::exit_code;
 use crate::output::message::counted;
 use crate::output::printer::Printer;
+use crate::output::text::Text;
 use leash_model::error::with_causes;
 
 pub(crate) fn release(args: &Release) -> u8 {
@@ -132,7 +133,7 @@ fn kept_at(file: &FileUndo, store: &BackupStore) -> String {
 }
 
 fn show(file: &FileUndo, store: &BackupStore, printer: Printer) {
-    printer.patch(&file.diff());
+    printer.data(&Text::patch(&file.diff()));
     let path = file.path.display();
     if file.undo.is_none() && file.error.is_none() {
         printer.note(format!("{path}: the file is gone, there is nothing to undo"));

@@ -19,6 +19,7 @@ use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::notice::Notice;
 
 use crate::args::{ControlArgs, HttpTransportArg, LocalUsersArg, Serve, SessionOwnerArg, SingleServer};
+use crate::output::ids::short;
 use crate::output::message;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
@@ -36,7 +37,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
         }
     };
     if args.check {
-        printer.data(format!("{} and no mistakes\n", message::counted(settings.servers.len(), "server")));
+        printer.say(format_args!("{} and no mistakes", message::counted(settings.servers.len(), "server")));
         return exit_code::OK;
     }
     let on_demand = args.control.on_demand;
@@ -281,11 +282,7 @@ fn advice(error: &ServeError) -> &'static str {
     }
 }
 
-/// The beginning of a session's id: clients present the whole id as a credential, and many people may read a log.
-fn short(session: &str) -> &str {
-    session.get(..8).unwrap_or(session)
-}
-
+/// Prints an event. An id is short: clients present the whole id as a credential, and many people may read a log.
 pub(super) fn tell(printer: Printer, notice: &Notice) {
     match notice {
         Notice::Listening(address) => printer.note(format!("listening on http://{address}")),

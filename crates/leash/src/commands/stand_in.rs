@@ -80,7 +80,7 @@ fn terminal_host(host: &[OsString]) -> u8 {
 fn visitor(args: &Check, first: FirstLook) -> u8 {
     let (Ok(_signals), Some(url)) = (StopSignals::by_signal(first), &args.url) else { return exit_code::LEASH_FAILED };
     let token = std::env::var(VISITOR_TOKEN).ok();
-    let tell = |session: &str| Printer::new(false).data(format_args!("{session}\n"));
+    let tell = |session: &str| Printer::new(false).exact(format_args!("{session}\n"));
     if visit(url, token.as_deref(), args.ready, tell) { exit_code::OK } else { exit_code::NOT_ALL }
 }
 

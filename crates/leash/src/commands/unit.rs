@@ -26,7 +26,8 @@ pub(super) fn install(printer: Printer, args: &Watch) -> u8 {
             .error_text(format!("cannot write {}: {error}", dir.join(NAME).display()), Some("check XDG_CONFIG_HOME"));
         return exit_code::LEASH_FAILED;
     }
-    printer.data(format!("wrote {}\nenabled it: it starts with each login\n", dir.join(NAME).display()));
+    printer.say(format_args!("wrote {}", dir.join(NAME).display()));
+    printer.say("enabled it: it starts with each login");
     if let Err(why) = systemctl(&["daemon-reload"]) {
         printer.warning(format!("it is not started: systemctl failed ({why})"));
         printer.note(format!("log in again, or run `systemctl --user restart {NAME}` where there is one"));
@@ -37,7 +38,7 @@ pub(super) fn install(printer: Printer, args: &Watch) -> u8 {
         printer.error_text(format!("the user manager did not start it: {why}"), Some(&hint));
         return exit_code::NOT_ALL;
     }
-    printer.data("started it\n");
+    printer.say("started it");
     exit_code::OK
 }
 
@@ -47,7 +48,7 @@ pub(super) fn uninstall(printer: Printer) -> u8 {
     let files = [link(&dir), dir.join(NAME)];
     // The link may be dangling.
     if files.iter().all(|path| path.symlink_metadata().is_err()) {
-        printer.data(format!("{NAME} is not installed\n"));
+        printer.say(format_args!("{NAME} is not installed"));
         return exit_code::OK;
     }
     let stopped = systemctl(&["stop", NAME]);
@@ -65,9 +66,9 @@ pub(super) fn uninstall(printer: Printer) -> u8 {
     // unit until `reset-failed`.
     let _ = systemctl(&["daemon-reload"]);
     let _ = systemctl(&["reset-failed", NAME]);
-    printer.data(format!("removed {}\n", dir.join(NAME).display()));
+    printer.say(format_args!("removed {}", dir.join(NAME).display()));
     match stopped {
-        Ok(()) => printer.data("stopped it\n"),
+        Ok(()) => printer.say("stopped it"),
         Err(why) => printer
             .warning(format!("systemctl could not stop it ({why}); if it runs, it continues until the user logs out")),
     }

@@ -8,9 +8,21 @@ use leash_orphans::{Facts, Finding};
 use serde_json::{Value, json};
 
 use super::survey::Survey;
-use crate::output::escape::add;
 use crate::output::printer::{bytes, span};
-use crate::output::table::table;
+use crate::output::table::{Column, table};
+use crate::output::text::{Text, add};
+
+const COLUMNS: [Column; 9] = [
+    Column::new("PID"),
+    Column::new("NOT LEASHED").cut(16),
+    Column::new("CLIENT").cut(16),
+    Column::new("PROCS").left_out(3),
+    Column::new("MEMORY").left_out(4),
+    Column::new("SWAP").left_out(1),
+    Column::new("AGE").left_out(5),
+    Column::new("IDLE").left_out(2),
+    Column::new("VERDICT").verdict(),
+];
 
 /// One server and its resources.
 struct UnleashedServer {
@@ -68,18 +80,18 @@ fn last_run(task: &str) -> Option<u64> {
 
 impl Unleashed {
     /// A table; empty if there are no servers.
-    pub(super) fn listing(&self) -> String {
-        if self.servers.is_empty() {
-            return String::new();
+    pub(super) fn listing(&self) -> Text {
+        let mut text = Text::default();
+        if !self.servers.is_empty() {
+            text.line("");
+            text.append(table(&COLUMNS, &self.servers.iter().map(row).collect::<Vec<_>>()));
         }
-        let rows: Vec<Vec<String>> = self.servers.iter().map(row).collect();
-        let header = ["PID", "NOT LEASHED", "CLIENT", "PROCS", "MEMORY", "SWAP", "AGE", "IDLE", "VERDICT"];
-        format!("\n{}", table(&header, &rows))
+        text
     }
 
     /// The same with each tree.
-    pub(super) fn trees(&self) -> String {
-        let mut text = String::new();
+    pub(super) fn trees(&self) -> Text {
+        let mut text = Text::default();
         for server in &self.servers {
             let row = row(server).join("  ");
             add(&mut text, format_args!("{row}"));

@@ -9,9 +9,9 @@ use serde_json::json;
 use super::survey::Survey;
 use crate::args::Why;
 use crate::exit_code;
-use crate::output::escape::add;
-use crate::output::evidence;
 use crate::output::printer::{Printer, bytes, span};
+use crate::output::text::{Text, add};
+use crate::output::{evidence, palette};
 
 pub(crate) fn why(args: &Why) -> u8 {
     let printer = Printer::new(false);
@@ -45,14 +45,15 @@ pub(crate) fn why(args: &Why) -> u8 {
     for lock in &resources.locks {
         add(&mut text, format_args!("It keeps {lock} locked."));
     }
-    printer.data(text);
+    printer.data(&text);
     exit_code::OK
 }
 
-fn about_finding(finding: &Finding, process: &Process) -> String {
-    let age = span(duration::as_ms(finding.age));
-    let mut text = String::new();
-    add(&mut text, format_args!("{}: {}, {age} old", evidence::subject(finding), finding.verdict.word()));
+fn about_finding(finding: &Finding, process: &Process) -> Text {
+    let (age, verdict) = (span(duration::as_ms(finding.age)), finding.verdict.word());
+    let mut text = Text::default();
+    let subject = Text::new(format_args!("{}: ", evidence::subject(finding)));
+    text.line(subject.and(Text::painted(palette::of_word(verdict), verdict)).and(format_args!(", {age} old")));
     if process.id.pid != finding.root.pid {
         add(&mut text, format_args!("Process {} ({}) belongs to it.", process.id.pid, process.comm));
     }
@@ -64,14 +65,14 @@ fn about_finding(finding: &Finding, process: &Process) -> String {
     text
 }
 
-fn about_other(process: &Process, facts: &Facts) -> String {
-    let mut text = String::new();
+fn about_other(process: &Process, facts: &Facts) -> Text {
+    let mut text = Text::default();
     let (name, pid) = (&process.comm, process.id.pid);
     add(&mut text, format_args!("{name} (pid {pid}): not an MCP server, as far as leash knows"));
     for (name, channel) in [("stdin", &process.stdin), ("stdout", &process.stdout)] {
         add(&mut text, format_args!("- {name}: {}", channel_words(channel, facts)));
     }
-    text.push_str("leash does not touch it.\n");
+    text.line("leash does not touch it.");
     text
 }
 

@@ -2,24 +2,37 @@
 
 use leash_check::{CheckReport, Row, Status};
 
-use super::escape;
+use super::palette;
 use super::printer::span;
-use super::table::table;
+use super::table::{Column, table};
+use super::text::Text;
+
+const COLUMNS: [Column; 5] = [
+    Column::new("RESULT").verdict(),
+    Column::new("CHECK"),
+    Column::new("WHAT").cut(30),
+    Column::new("TIME").left_out(2),
+    // What a failed check saw is below the table as well.
+    Column::new("SEEN").cut(16).left_out(1),
+];
 
 /// The table, followed by each finding with its meaning.
-pub(crate) fn text(report: &CheckReport) -> String {
+pub(crate) fn text(report: &CheckReport) -> Text {
     let time = |row: &Row| if row.took_ms == 0 { String::new() } else { span(row.took_ms) };
     let rows: Vec<Vec<String>> = report
         .checks
         .iter()
         .map(|row| vec![row.status.word().to_owned(), row.id.clone(), row.title.clone(), time(row), brief(row)])
         .collect();
-    let mut text = format!("{} {}\n\n", report.kind, escape::line(&report.target));
-    text.push_str(&table(&["RESULT", "CHECK", "WHAT", "TIME", "SEEN"], &rows));
+    let mut text = Text::default();
+    text.line(format_args!("{} {}", report.kind, report.target));
+    text.line("");
+    text.append(table(&COLUMNS, &rows));
     for row in report.checks.iter().filter(|row| matches!(row.status, Status::Fail | Status::Warn)) {
-        text.push_str(&finding(row));
+        finding(row, &mut text);
     }
-    text.push_str(&format!("\n{}\n", summary(report)));
+    text.line("");
+    text.line(summary(report));
     text
 }
 
@@ -33,19 +46,12 @@ fn brief(row: &Row) -> String {
     }
 }
 
-fn finding(row: &Row) -> String {
-    let (asks, users) = (row.rule.specification, row.rule.users);
-    format!(
-        "\n{} {}: {}\n  MCP {}, {}: {}\n  {}: {}\n",
-        row.status.word(),
-        row.id,
-        escape::line(&row.detail),
-        asks.revision,
-        asks.section,
-        asks.text,
-        users.report,
-        users.text
-    )
+fn finding(row: &Row, text: &mut Text) {
+    let (asks, users, word) = (row.rule.specification, row.rule.users, row.status.word());
+    text.line("");
+    text.line(Text::painted(palette::of_word(word), word).and(format_args!(" {}: {}", row.id, row.detail)));
+    text.line(format_args!("  MCP {}, {}: {}", asks.revision, asks.section, asks.text));
+    text.line(format_args!("  {}: {}", users.report, users.text));
 }
 
 fn summary(report: &CheckReport) -> String {

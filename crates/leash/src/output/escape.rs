@@ -8,20 +8,14 @@ pub(crate) fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful)
 }
 
-/// Escapes a text of several lines; each part must already be a [`line()`].
+/// Escapes a page of several lines.
 pub(crate) fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| letter != '\n' && is_harmful(letter))
 }
 
-/// Escapes a diff of a user's file, in which tabs and line ends are part of the text.
-pub(crate) fn patch(text: &str) -> Cow<'_, str> {
-    escaped(text, |letter| !matches!(letter, '\n' | '\t' | '\r') && is_harmful(letter))
-}
-
-/// Appends a line to a text.
-pub(crate) fn add(text: &mut String, line_text: std::fmt::Arguments<'_>) {
-    text.push_str(&line(&line_text.to_string()));
-    text.push('\n');
+/// Escapes a line of a user's file, in which tabs are part of the text.
+pub(crate) fn tabbed(text: &str) -> Cow<'_, str> {
+    escaped(text, |letter| letter != '\t' && is_harmful(letter))
 }
 
 fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -67,7 +61,7 @@ mod tests {
             assert_eq!(line(text), shown);
         }
         assert_eq!(lines("a\n\u{1b}b"), "a\n\\u{1b}b");
-        assert_eq!(patch("a\r\n\tb\u{1b}"), "a\r\n\tb\\u{1b}");
+        assert_eq!(tabbed("a\r\tb\u{1b}"), "a\\r\tb\\u{1b}");
     }
 
     proptest! {

@@ -4,26 +4,21 @@ use leash_model::identity::Identity;
 use leash_orphans::facts::{StdioStream, UnreadReason};
 use leash_orphans::{Evidence, Finding, TreeRole, Verdict};
 
-use super::escape;
+use super::ids::short;
 use super::printer::{bytes, span};
 
 /// A short description of the finding.
 pub(crate) fn subject(finding: &Finding) -> String {
     let name = finding.server.as_deref().unwrap_or("a process of an ended session");
     let client = finding.client.as_deref().unwrap_or("an unknown client");
-    let subject = match finding.role {
+    match finding.role {
         TreeRole::Host => format!("{client} (pid {})", finding.root.pid),
         TreeRole::Server | TreeRole::Remnant => format!("{name} of {client} (pid {})", finding.root.pid),
-    };
-    escape::line(&subject).into_owned()
+    }
 }
 
 /// The sentence for one piece of evidence.
 pub(crate) fn sentence(evidence: &Evidence) -> String {
-    escape::line(&text_of(evidence)).into_owned()
-}
-
-fn text_of(evidence: &Evidence) -> String {
     let stream = |stream: &StdioStream| match stream {
         StdioStream::Stdin => "stdin",
         StdioStream::Stdout => "stdout",
@@ -37,7 +32,7 @@ fn text_of(evidence: &Evidence) -> String {
             "its command may be that of `{name}` in the configuration of {client}, where a variable or the directory is not known"
         ),
         Evidence::Package { package } => format!("it runs the server package {package}"),
-        Evidence::Mark { session } => format!("leash started it in session {session}"),
+        Evidence::Mark { session } => format!("leash started it in session {}", short(session)),
         Evidence::HostProgram { client } => format!("it is the program of {client}"),
         Evidence::EndGone { stream: which } => {
             format!("the other end of its {} does not exist any more", stream(which))
@@ -75,13 +70,13 @@ fn text_of(evidence: &Evidence) -> String {
             span(*gone_ms),
             span(*needed_ms)
         ),
-        Evidence::Leashed { session } => format!("a leash supervises it (session {session})"),
-        Evidence::LeashLost { session } => format!("its leash is gone (session {session})"),
+        Evidence::Leashed { session } => format!("a leash supervises it (session {})", short(session)),
+        Evidence::LeashLost { session } => format!("its leash is gone (session {})", short(session)),
         Evidence::ForeignLeash { session } if session.is_empty() => {
             "it is a leash that our ledger does not know".to_owned()
         }
         Evidence::ForeignLeash { session } => {
-            format!("it belongs to session {session}, which our ledger does not know")
+            format!("it belongs to session {}, which our ledger does not know", short(session))
         }
         Evidence::OtherUser { uid } => format!("it belongs to user {uid}"),
         Evidence::SwappedOut { swap } => format!("{} of it have been in swap for long", bytes(*swap)),
@@ -107,7 +102,7 @@ pub(crate) fn remedy(finding: &Finding) -> String {
         Verdict::OrphanLikely => format!("`leash reap --likely {} --yes` ends it", finding.root.pid),
         Verdict::StaleHost => "`leash reap --stale --yes` ends it, with everything that it started".to_owned(),
         Verdict::Live => match &finding.leashed {
-            Some(session) => format!("it ends with its owner; `leash end {session}` ends it now"),
+            Some(session) => format!("it ends with its owner; `leash end {}` ends it now", short(session)),
             None => "it ends when its holder closes the pipes and it notices that; leash does not touch it".to_owned(),
         },
         Verdict::Unknown => "leash does not touch it".to_owned(),

@@ -4,8 +4,10 @@ use leash_model::containment::Containment;
 use leash_model::event::{Event, Rung};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, UpstreamEnd};
 
-use super::escape;
+use super::ids::short;
+use super::palette;
 use super::printer::{Printer, bytes, span};
+use super::text::Text;
 
 /// Prints an event, as `-v` shows it. Warnings are always printed.
 pub(crate) fn tell(printer: Printer, event: &Event) {
@@ -55,8 +57,8 @@ fn processes(count: usize) -> String {
 }
 
 /// One line about an end.
-pub(crate) fn receipt_line(receipt: &Receipt) -> String {
-    let fate = fate(std::iter::once(receipt));
+pub(crate) fn receipt_line(receipt: &Receipt) -> Text {
+    let fate = painted_fate(std::iter::once(receipt));
     let by = match receipt.ended_by {
         EndedBy::Keeper => "its keeper",
         EndedBy::Supervisor => "leash",
@@ -65,8 +67,12 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> String {
         EndedBy::Reap => "leash reap",
     };
     if let Reason::StartFailed { why: Some(why) } = &receipt.reason {
-        let line = format!("{} [{}]: did not start: {}", receipt.name, receipt.session, why.line());
-        return escape::line(&line).into_owned();
+        return Text::new(format_args!(
+            "{} [{}]: did not start: {}",
+            receipt.name,
+            short(&receipt.session),
+            why.line()
+        ));
     }
     let mut held: Vec<String> = receipt.trees().map(|tree| tree_line(tree, receipt.took_ms)).collect();
     held.extend(receipt.upstreams().map(|upstream| upstream_line(upstream, receipt.took_ms)));
@@ -75,26 +81,28 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> String {
         Some(_) => format!("{}, by {by}", containment.unwrap_or("containment unknown")),
         None => format!("by {by}"),
     };
-    let line = format!(
-        "{} [{}]: {}; {}; {fate} ({means})",
-        receipt.name,
-        receipt.session,
-        receipt.reason.describe(),
-        held.join("; "),
-    );
-    escape::line(&line).into_owned()
+    let (name, session, why) = (&receipt.name, short(&receipt.session), receipt.reason.describe());
+    Text::new(format_args!("{name} [{session}]: {why}; {}; ", held.join("; ")))
+        .and(fate)
+        .and(format_args!(" ({means})"))
+}
+
+fn painted_fate<'r>(receipts: impl Iterator<Item = &'r Receipt> + Clone) -> Text {
+    let fate = fate(receipts);
+    Text::painted(palette::of_word(fate), fate)
 }
 
 /// The end of a session as one line, with one more line for each holding if there are several; leftovers follow below.
-pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Vec<String> {
+pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Text {
+    let mut lines = Text::default();
     if members.len() == 1 && whole.holdings.len() <= 1 {
-        let left = left_lines(whole).into_iter().map(|line| format!("  {line}"));
-        return std::iter::once(receipt_line(whole)).chain(left).collect();
+        lines.line(receipt_line(whole));
+        left_lines(whole).iter().for_each(|line| lines.line(format_args!("  {line}")));
+        return lines;
     }
-    let fate = fate(std::iter::once(whole));
     let (why, held) = (whole.reason.describe(), held(whole.holdings.iter()));
-    let head = format!("{}: {why}; {held}; {fate} in {}", whole.session, span(whole.took_ms));
-    let mut lines = vec![head];
+    let head = Text::new(format_args!("{}: {why}; {held}; ", short(&whole.session)));
+    lines.line(head.and(painted_fate(std::iter::once(whole))).and(format_args!(" in {}", span(whole.took_ms))));
     // A holding that two receipts contain is printed once.
     let mut told: Vec<&Holding> = Vec::new();
     for member in members {
@@ -108,11 +116,12 @@ pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Vec<String>
                 Holding::Upstream(upstream) => upstream_line(upstream, member.took_ms),
             };
             let fate = fate_word(holding.fate());
-            lines.push(format!("  {}: {became}; {fate}", member.name));
+            let line = Text::new(format_args!("  {}: {became}; ", member.name));
+            lines.line(line.and(Text::painted(palette::of_word(fate), fate)));
         }
-        lines.extend(left_lines(member).into_iter().map(|line| format!("    {line}")));
+        left_lines(member).iter().for_each(|line| lines.line(format_args!("    {line}")));
     }
-    lines.iter().map(|line| escape::line(line).into_owned()).collect()
+    lines
 }
 
 /// A summary of several holdings.
@@ -186,5 +195,5 @@ pub(crate) fn left_lines(receipt: &Receipt) -> Vec<String> {
         let why = upstream.why.as_deref().unwrap_or("no reason was recorded");
         lines.push(format!("left: session {} at {}: {why}", upstream.id, upstream.url));
     }
-    lines.iter().map(|line| escape::line(line).into_owned()).collect()
+    lines
 }

@@ -3,6 +3,10 @@
 pub(crate) mod check;
 pub(crate) mod escape;
 pub(crate) mod evidence;
+pub(crate) mod ids;
 pub(crate) mod message;
+pub(crate) mod palette;
 pub(crate) mod printer;
 pub(crate) mod table;
+pub(crate) mod terminal;
+pub(crate) mod text;

@@ -1,34 +1,42 @@
 //! The only code that writes to stdout and stderr. In `run`, stdout belongs to the protocol and is not written here.
 
 use std::fmt::Display;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 
 use leash_model::clock::Moment;
 use leash_model::duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 
-use super::escape;
+use super::text::Text;
+use super::{palette, terminal};
+
+/// The most that a pipe takes in one write without mixing it with the lines of other processes.
+const LONGEST_LINE: usize = 4096;
 
 /// Writes messages to stderr, and data to stdout.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Printer {
     began: Moment,
     verbose: bool,
-    colour: bool,
 }
 
 impl Printer {
     /// A printer; with `verbose` it prints progress lines.
     pub(crate) fn new(verbose: bool) -> Printer {
-        let colour = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()) && io::stderr().is_terminal();
-        Printer { began: Moment::now(), verbose: verbose || log_wanted(), colour }
+        Printer { began: Moment::now(), verbose: verbose || log_wanted() }
     }
 
-    /// Prints lines for people on stdout. Text from other programs must not end a line: the caller passes it through
-    /// [`escape::line`] first.
-    pub(crate) fn data(self, text: impl Display) {
-        self.exact(escape::lines(&text.to_string()));
+    /// Prints lines for people on stdout.
+    pub(crate) fn data(self, lines: &Text) {
+        self.exact(lines.shown(terminal::in_colour(&io::stdout())));
+    }
+
+    /// Prints a line for people on stdout.
+    pub(crate) fn say(self, line: impl Into<Text>) {
+        let mut lines = Text::default();
+        lines.line(line);
+        self.data(&lines);
     }
 
     /// Prints data for programs (JSON) on stdout, unchanged. A reader that has exited (`| head`) is not an error.
@@ -36,34 +44,28 @@ impl Printer {
         let _ = write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush());
     }
 
-    /// Prints a diff of a user's file: unchanged for a program, escaped for a terminal.
-    pub(crate) fn patch(self, text: &str) {
-        self.exact(if io::stdout().is_terminal() { escape::patch(text) } else { text.into() });
-    }
-
     /// Prints a progress line: a verb in a column of twelve, the time, the subject.
-    pub(crate) fn progress(self, verb: &str, subject: impl Display) {
+    pub(crate) fn progress(self, verb: &str, subject: impl Into<Text>) {
         if self.verbose {
             let spent = Moment::now().since(self.began).as_secs_f64();
-            let (verb, subject) = (self.paint("1;32", &format!("{verb:>12}")), subject.to_string());
-            self.line(&format!("{verb} [{spent:>8.3}s] {}", escape::line(&subject)));
+            let verb = Text::painted(palette::of_verb(verb), format_args!("{verb:>12}"));
+            self.line(verb.and(format_args!(" [{spent:>8.3}s] ")).and(subject));
         }
     }
 
     /// Prints a line that is always shown, verbose or not.
-    pub(crate) fn note(self, text: impl Display) {
-        self.line(&escape::line(&text.to_string()));
+    pub(crate) fn note(self, text: impl Into<Text>) {
+        self.line(text.into());
     }
 
     /// Prints a warning; leash continues.
-    pub(crate) fn warning(self, text: impl Display) {
-        self.line(&format!("{}: {}", self.paint("1;33", "warning"), escape::line(&text.to_string())));
+    pub(crate) fn warning(self, text: impl Into<Text>) {
+        self.line(Text::painted(palette::ATTENTION, "warning").and(": ").and(text));
     }
 
-    /// Prints an error of the command-line parser, with our hint instead of the parser's own.
-    pub(crate) fn usage(self, text: impl Display, hint: &str) {
-        let text = text.to_string().replace("For more information, try '--help'.", "");
-        self.line(&escape::lines(text.trim_end()));
+    /// Prints an error of the command-line parser, with our hint.
+    pub(crate) fn usage(self, page: Text, hint: &str) {
+        self.line(page);
         self.hint(Some(hint));
     }
 
@@ -74,42 +76,41 @@ impl Printer {
 
     /// The same with further facts, one per line.
     pub(crate) fn error_with(self, error: &dyn std::error::Error, facts: &[String], hint: Option<&str>) {
-        self.line(&format!("{}: {}", self.paint("1;31", "error"), escape::line(&error.to_string())));
+        self.error_text(error, None);
         let mut cause = error.source();
         while let Some(error) = cause {
-            self.line(&format!("  Caused by: {}", escape::line(&error.to_string())));
+            self.note(format_args!("  Caused by: {error}"));
             cause = error.source();
         }
-        facts.iter().for_each(|fact| self.line(&format!("  {}", escape::line(fact))));
+        facts.iter().for_each(|fact| self.note(format_args!("  {fact}")));
         self.hint(hint);
     }
 
     /// Prints an error that is only a sentence.
-    pub(crate) fn error_text(self, text: impl Display, hint: Option<&str>) {
-        self.line(&format!("{}: {}", self.paint("1;31", "error"), escape::line(&text.to_string())));
+    pub(crate) fn error_text(self, text: impl Into<Text>, hint: Option<&str>) {
+        self.line(Text::painted(palette::BAD, "error").and(": ").and(text));
         self.hint(hint);
     }
 
     fn hint(self, hint: Option<&str>) {
         if let Some(hint) = hint {
-            self.line(&format!("\n{}: {}", self.paint("1;36", "hint"), escape::line(hint)));
+            let mut lines = Text::default();
+            lines.line("");
+            self.line(lines.and(Text::painted(palette::ADVICE, "hint")).and(": ").and(hint));
         }
     }
 
-    fn paint(self, code: &str, text: &str) -> String {
-        if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
-    }
-
-    fn line(self, text: &str) {
+    fn line(self, text: Text) {
         // A host that does not read stderr must not block leash: a line that does not fit is dropped. The open file
         // description is shared with the host, so it can't be made non-blocking; but a pipe that is writable at all
         // takes 4 KiB.
         let mut fds = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         if matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(1)) {
-            let text = format!("{text}\n");
+            let text = text.shown(terminal::in_colour(&io::stderr()));
+            let end = text.floor_char_boundary(LONGEST_LINE - 1);
             // One write, so that lines of several processes do not mix. If stderr is closed, the line is lost.
-            let _ = io::stderr().write_all(text.as_bytes().get(..4096).unwrap_or(text.as_bytes()));
+            let _ = io::stderr().write_all(format!("{}\n", &text[..end]).as_bytes());
         }
     }
 }

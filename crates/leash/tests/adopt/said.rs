@@ -189,37 +189,42 @@ fn help() {
             $ leash adopt --help
             Put the servers of MCP clients on the leash, in their own configurations
 
-            Finds the configurations of Claude Code, Claude Desktop, Cursor, VS Code, Windsurf, Codex CLI,
-            Gemini CLI, Copilot CLI, opencode, Zed, goose and Cline, and shows what would change: stdio servers
-            get `leash run` in front of their command. Comments, order and layout stay. HTTP servers become
-            `leash connect` where asked for. `leash release` undoes it.
+            Finds the configurations of Claude Code, Claude Desktop, Cursor, VS Code,
+            Windsurf, Codex CLI, Gemini CLI, Copilot CLI, opencode, Zed, goose and Cline,
+            and shows what would change: stdio servers get `leash run` in front of their
+            command. Comments, order and layout stay. HTTP servers become `leash connect`
+            where asked for. `leash release` undoes it.
 
-            What is shown hides secrets (***); the files are written complete. Nothing is written without --yes
-            or a yes at the terminal. The exit code is 1 when a file could not be read or changed, and 2 when a
-            client, a server, a directory or a program that was named is not there.
+            What is shown hides secrets (***); the files are written complete. Nothing is
+            written without --yes or a yes at the terminal. The exit code is 1 when a file
+            could not be read or changed, and 2 when a client, a server, a directory or a
+            program that was named is not there.
 
             Usage: leash adopt [OPTIONS] [CLIENT]...
 
             Arguments:
               [CLIENT]...
-                      Only these clients, such as claude-code, cursor or codex [default: all that are found]
+                      Only these clients, such as claude-code, cursor or codex [default: all
+                      that are found]
 
             Options:
                   --server <NAME>
-                      Only the server of this name, also if it is an HTTP server; may be repeated
+                      Only the server of this name, also if it is an HTTP server; may be
+                      repeated
 
                   --all
                       HTTP servers as well
 
-                      A client that signs in to an HTTP server by itself (OAuth) can't do so with leash in
-                      between.
+                      A client that signs in to an HTTP server by itself (OAuth) can't do so
+                      with leash in between.
 
                   --project <DIR>
-                      Also the files of the project in this directory, which others may share; may be repeated
+                      Also the files of the project in this directory, which others may
+                      share; may be repeated
 
                   --leash <PATH>
-                      The command with which clients start leash [default: its name if it is in a directory of
-                      the system, else its path]
+                      The command with which clients start leash [default: its name if it is
+                      in a directory of the system, else its path]
 
                   --yes
                       Write the changes without asking
@@ -229,6 +234,9 @@ fn help() {
 
                   --json
                       Print JSON
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -242,13 +250,13 @@ fn help() {
             $ leash release --help
             Undo what `leash adopt` did
 
-            If a file was not changed since, leash restores it byte by byte. Otherwise leash restores each entry
-            that it changed and keeps everything else; it reports the entries that it can't restore safely and
-            does not touch them.
+            If a file was not changed since, leash restores it byte by byte. Otherwise leash
+            restores each entry that it changed and keeps everything else; it reports the
+            entries that it can't restore safely and does not touch them.
 
-            What is shown hides secrets (***). Nothing is written without --yes or a yes at the terminal. The
-            exit code is 1 when something could not be undone, and 2 when a server that was named is not
-            adopted.
+            What is shown hides secrets (***). Nothing is written without --yes or a yes at
+            the terminal. The exit code is 1 when something could not be undone, and 2 when
+            a server that was named is not adopted.
 
             Usage: leash release [OPTIONS] [CLIENT]...
 
@@ -268,6 +276,9 @@ fn help() {
 
                   --json
                       Print JSON
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')

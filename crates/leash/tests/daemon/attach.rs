@@ -55,7 +55,8 @@ impl Stage {
 
     /// A host with `leash attach` below it, in the middle of a conversation.
     fn host(&self, server: &str) -> Host {
-        let target = format!("{}/{server}", self.id());
+        // As `leash ps` shows it.
+        let target = format!("{}/{server}", &self.id()[..8]);
         let words = vec![self.scene.leash_path().into(), "attach".into(), target.into()];
         let mut host = self.scene.host(&Manner::default(), None, &words);
         host.send(INITIALIZE);

@@ -34,7 +34,7 @@ pub(crate) fn play(scene: &Scene, before: &str, commands: &[&str], after: &str) 
     // The scene sets no variable that tells where the files of a client are.
     let mut command = scene.command("sh");
     command.arg(script).current_dir(&home).env("HOME", &home).env("TMPDIR", &temporary);
-    command.env("PATH", format!("{}:{path}", bin.display())).env("CENSUS", scene.witness().path());
+    command.env("COLUMNS", "80").env("PATH", format!("{}:{path}", bin.display())).env("CENSUS", scene.witness().path());
     command.stdout(writer.try_clone().expect("a copy of the pipe")).stderr(writer);
     let mut shell = command.spawn().expect("cannot start sh");
     // It holds the pipe as well.

@@ -128,7 +128,10 @@ fn sessions_of_the_daemon_are_found_by_label_and_by_all() {
     assert_eq!(answer.code, 0, "{answer:?}");
     assert_eq!(alive(&held.scene), Vec::<String>::new());
     let history = held.scene.answer(["history", &id]);
-    assert!(history.stdout.contains(&id), "{history:?}");
+    assert!(history.stdout.contains(&id[..8]) && !history.stdout.contains(&id), "it is short: {history:?}");
+    let receipts = |word: &str| held.scene.answer(["history", word, "--json"]).json()["receipts"].clone();
+    assert_eq!(receipts(&id[..8]), receipts(&id));
+    assert!(receipts(&id)[0]["session"].as_str().is_some_and(|session| session.starts_with(&id)), "JSON has all of it");
     held.gateway.stop();
     held.scene.wait_gone(&[]).expect("nothing is left");
 }

@@ -77,7 +77,11 @@ fn history_of_a_session_is_complete() {
     let text = scene.answer(["history", "red"]).stdout;
     assert!(text.contains("red: 3 receipts; 3 servers, ") && text.contains("all gone"), "{text}");
     assert!(!text.contains("red-2"), "{text}");
-    assert_eq!(scene.answer(["history", "re", "--json"]).json()["receipts"].as_array().map(Vec::len), Some(4));
+    let several = scene.answer(["history", "re"]);
+    assert_eq!((several.code, &*several.stdout), (1, ""), "{several:?}");
+    assert!(several.stderr.contains("`re` is the beginning of 2 sessions: red, red-2"), "{several:?}");
+    let by_beginning = scene.answer(["history", "red-", "--json"]).json();
+    assert_eq!(by_beginning["receipts"].as_array().map(Vec::len), Some(1), "{by_beginning:#}");
     assert_eq!(
         scene.answer(["history", "red", "-n", "1", "--json"]).json()["receipts"].as_array().map(Vec::len),
         Some(1)

@@ -15,16 +15,19 @@ fn help() {
             $ leash connect --help
             Give a stdio host an HTTP server; the session there is always ended
 
-            leash POSTs every line of the host as it is, and writes every message of the server as a line. When
-            the owner is gone (the host closed stdin, exited, crashed or was killed; the terminal was closed;
-            leash was told to end or was killed), leash DELETEs the session at the server; if leash itself is
-            killed, its keeper does that.
+            leash POSTs every line of the host as it is, and writes every message of the
+            server as a line. When the owner is gone (the host closed stdin, exited, crashed
+            or was killed; the terminal was closed; leash was told to end or was killed),
+            leash DELETEs the session at the server; if leash itself is killed, its keeper
+            does that.
 
-            leash speaks Streamable HTTP (2025-03-26 to 2026-07-28) and HTTP+SSE (2024-11-05). When the server
-            has lost the session, leash opens it again on the host's behalf.
+            leash speaks Streamable HTTP (2025-03-26 to 2026-07-28) and HTTP+SSE
+            (2024-11-05). When the server has lost the session, leash opens it again on the
+            host's behalf.
 
-            The exit code is 0 when the host is done and the session is ended, 1 when the session could not be
-            ended or was lost (--no-revive), 128 + n after signal n, 125 when leash failed.
+            The exit code is 0 when the host is done and the session is ended, 1 when the
+            session could not be ended or was lost (--no-revive), 128 + n after signal n,
+            125 when leash failed.
 
             Usage: leash connect [OPTIONS] <URL>
 
@@ -39,7 +42,8 @@ fn help() {
                   --header-env <HEADER=VARIABLE>
                       Send this header with the value of a variable; may be repeated
 
-                      Other users of the machine can see the value of --header, but not that of a variable.
+                      Other users of the machine can see the value of --header, but not that
+                      of a variable.
 
                   --bearer-env <VARIABLE>
                       Send `Authorization: Bearer` with the token in this variable
@@ -61,13 +65,15 @@ fn help() {
                       Exit when the server has lost the session, so that the host notices
 
                   --owner <OWNER>
-                      The owners of the session: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+                      The owners of the session: parent, ancestor, stdin, tty, pid:N or
+                      none; may be repeated
 
-                      The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
-                      env...), the other end of stdin, and the terminal if the parent is in its session. Owners
-                      given here replace parent, ancestor and terminal; stdin stays watched, because its end is
-                      how MCP ends a server. `none` watches no process: the session ends with stdin, by `leash
-                      end`, or by a signal.
+                      The default is the parent, the nearest ancestor that is not a wrapper
+                      (sh -c, npx, env...), the other end of stdin, and the terminal if the
+                      parent is in its session. Owners given here replace parent, ancestor
+                      and terminal; stdin stays watched, because its end is how MCP ends a
+                      server. `none` watches no process: the session ends with stdin, by
+                      `leash end`, or by a signal.
 
                   --grace <DURATION>
                       How long requests may still be answered after the host closed stdin
@@ -80,12 +86,14 @@ fn help() {
                   --session <ID>
                       Join the session with this id [default: a session of its own]
 
-                      `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and
-                      {VARIABLE:-default} are replaced by the environment, so that one line of configuration
-                      names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
+                      `leash end ID` ends all members of a session, wherever they were
+                      started. {VARIABLE} and {VARIABLE:-default} are replaced by the
+                      environment, so that one line of configuration names every host
+                      session: --session '{CLAUDE_CODE_SESSION_ID}'.
 
                   --session-env <VARIABLE>
-                      Join the session that this variable names; unset, it is a session of its own
+                      Join the session that this variable names; unset, it is a session of
+                      its own
 
                   --name <NAME>
                       A name for listings [default: the host of the URL]
@@ -95,6 +103,9 @@ fn help() {
 
               -v, --verbose
                       Say on stderr what happens
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')

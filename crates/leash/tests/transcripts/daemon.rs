@@ -26,53 +26,60 @@ fn help_of_attach() {
     check(
         &["attach", "--help"],
         &expect![[r#"
-        $ leash attach --help
-        Give a stdio host one server of a session that was made through the control API
+            $ leash attach --help
+            Give a stdio host one server of a session that was made through the control API
 
-        leash asks the running `leash serve` for the server's address over its control socket, and then acts
-        as `leash connect` to that address: when it ends, for whatever reason, the connection to the server
-        ends, too. The session itself stays until a program or a user ends it; then `leash attach` ends as
-        well.
+            leash asks the running `leash serve` for the server's address over its control
+            socket, and then acts as `leash connect` to that address: when it ends, for
+            whatever reason, the connection to the server ends, too. The session itself
+            stays until a program or a user ends it; then `leash attach` ends as well.
 
-        The exit code is 0 when the host is done, 1 when the session or the server is not known or the
-        session has ended, 128 + n after signal n, 125 when leash failed or no `leash serve` answers.
+            The exit code is 0 when the host is done, 1 when the session or the server is
+            not known or the session has ended, 128 + n after signal n, 125 when leash
+            failed or no `leash serve` answers.
 
-        Usage: leash attach [OPTIONS] <SESSION/SERVER>
+            Usage: leash attach [OPTIONS] <SESSION/SERVER>
 
-        Arguments:
-          <SESSION/SERVER>
-                  The session's id and the server's name
+            Arguments:
+              <SESSION/SERVER>
+                      The session's id, or a unique beginning of an id that leash made, and
+                      the server's name
 
-        Options:
-              --control <PATH>
-                  The control socket of `leash serve` [default: control.sock in the runtime directory]
+            Options:
+                  --control <PATH>
+                      The control socket of `leash serve` [default: control.sock in the
+                      runtime directory]
 
-              --header <HEADER>
-                  Send this header with every request, as `Name: value`; may be repeated
+                  --header <HEADER>
+                      Send this header with every request, as `Name: value`; may be repeated
 
-              --bearer-env <VARIABLE>
-                  Send `Authorization: Bearer` with the token in this variable
+                  --bearer-env <VARIABLE>
+                      Send `Authorization: Bearer` with the token in this variable
 
-              --owner <OWNER>
-                  The owners of the connection: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+                  --owner <OWNER>
+                      The owners of the connection: parent, ancestor, stdin, tty, pid:N or
+                      none; may be repeated
 
-                  The default is the same as that of `leash connect`.
+                      The default is the same as that of `leash connect`.
 
-              --grace <DURATION>
-                  How long requests may still be answered after the host closed stdin
+                  --grace <DURATION>
+                      How long requests may still be answered after the host closed stdin
 
-                  [default: 2s]
+                      [default: 2s]
 
-              --label <KEY=VALUE>
-                  A label for listings and receipts; may be repeated
+                  --label <KEY=VALUE>
+                      A label for listings and receipts; may be repeated
 
-          -v, --verbose
-                  Say on stderr what happens
+              -v, --verbose
+                      Say on stderr what happens
 
-          -h, --help
-                  Print help (see a summary with '-h')
-        [0]
-    "#]],
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
+
+              -h, --help
+                      Print help (see a summary with '-h')
+            [0]
+        "#]],
     );
 }
 

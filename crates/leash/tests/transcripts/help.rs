@@ -15,30 +15,39 @@ fn help() {
             $ leash --help
             Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
 
-            Usage: leash <COMMAND>
+            Usage: leash [OPTIONS] <COMMAND>
 
             Commands:
               run          Run a stdio server; its whole process tree dies with its owner
-              connect      Give a stdio host an HTTP server; the session there is always ended
-              attach       Give a stdio host one server of a session that was made through the control API
+              connect      Give a stdio host an HTTP server; the session there is always
+                           ended
+              attach       Give a stdio host one server of a session that was made through
+                           the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
-              ps           List the living MCP servers, under leash or not, and what keeps each of them alive
-              why          Show which process holds a server, the evidence, and what would end it
+              ps           List the living MCP servers, under leash or not, and what keeps
+                           each of them alive
+              why          Show which process holds a server, the evidence, and what would
+                           end it
               reap         End orphaned MCP servers, also those that other programs started
               watch        End orphans as they appear
-              end          End sessions now, wait until they are gone, and print their receipts
+              end          End sessions now, wait until they are gone, and print their
+                           receipts
               history      Show what leash ended, why and how
-              adopt        Put the servers of MCP clients on the leash, in their own configurations
+              adopt        Put the servers of MCP clients on the leash, in their own
+                           configurations
               release      Undo what `leash adopt` did
               check        Test a server or a host for leaks: what does it leave behind?
-              doctor       Show which containments work on this machine, and why the others do not
+              doctor       Show which containments work on this machine, and why the others
+                           do not
               demo         See it work: a host is killed, with and without leash
               completions  Print a completion script for a shell
               man          Print the manual page (roff), or write all pages to a directory
 
             Options:
-              -h, --help     Print help
-              -V, --version  Print version
+                  --color <WHEN>  Use colours: auto (on a terminal), always or never
+                                  [default: auto]
+              -h, --help          Print help
+              -V, --version       Print version
             [0]
         "#]],
     );
@@ -52,16 +61,18 @@ fn help_of_run() {
             $ leash run --help
             Run a stdio server; its whole process tree dies with its owner
 
-            The server gets the host's own stdin, stdout and stderr: leash touches no byte. When the owner is
-            gone (the host closed stdin, exited, crashed or was killed; the terminal was closed; leash was told
-            to end or was killed), leash ends every process that the server started: end of input, wait, SIGTERM
-            to all, wait, SIGKILL to all, and a proof that nothing is left.
+            The server gets the host's own stdin, stdout and stderr: leash touches no byte.
+            When the owner is gone (the host closed stdin, exited, crashed or was killed;
+            the terminal was closed; leash was told to end or was killed), leash ends every
+            process that the server started: end of input, wait, SIGTERM to all, wait,
+            SIGKILL to all, and a proof that nothing is left.
 
-            Variables and leash.json give defaults for the options: --max-age is LEASH_MAX_AGE, or "maxAge" of
-            the "run" object in $XDG_CONFIG_HOME/leash/leash.json. `leash doctor -v` shows those in force.
+            Variables and leash.json give defaults for the options: --max-age is
+            LEASH_MAX_AGE, or "maxAge" of the "run" object in
+            $XDG_CONFIG_HOME/leash/leash.json. `leash doctor -v` shows those in force.
 
-            The exit code is the server's own, or 128 + n after signal n; 125 leash failed, 126 cannot execute,
-            127 not found.
+            The exit code is the server's own, or 128 + n after signal n; 125 leash failed,
+            126 cannot execute, 127 not found.
 
             Usage: leash run [OPTIONS] <COMMAND>...
 
@@ -71,8 +82,8 @@ fn help_of_run() {
 
             Options:
                   --contain <NAME>
-                      Use exactly this containment: sealed, unit, leaf, reaper or group [default: the best that
-                      works]
+                      Use exactly this containment: sealed, unit, leaf, reaper or group
+                      [default: the best that works]
 
                   --require <NAME>
                       Refuse to start with less than this containment
@@ -83,13 +94,15 @@ fn help_of_run() {
                       [default: 2s]
 
                   --owner <OWNER>
-                      The owners of the server: parent, ancestor, stdin, tty, pid:N or none; may be repeated
+                      The owners of the server: parent, ancestor, stdin, tty, pid:N or none;
+                      may be repeated
 
-                      The default is the parent, the nearest ancestor that is not a wrapper (sh -c, npx,
-                      env...), the other end of stdin, and the terminal if the parent is in its session. Owners
-                      given here replace parent, ancestor and terminal; stdin stays watched, because its end is
-                      how MCP ends a server. `none` watches nothing: the session ends when the server does, by
-                      `leash end`, or by a signal.
+                      The default is the parent, the nearest ancestor that is not a wrapper
+                      (sh -c, npx, env...), the other end of stdin, and the terminal if the
+                      parent is in its session. Owners given here replace parent, ancestor
+                      and terminal; stdin stays watched, because its end is how MCP ends a
+                      server. `none` watches nothing: the session ends when the server does,
+                      by `leash end`, or by a signal.
 
                   --max-age <DURATION>
                       End the server when it has lived this long
@@ -97,12 +110,14 @@ fn help_of_run() {
                   --session <ID>
                       Join the session with this id [default: a session of its own]
 
-                      `leash end ID` ends all members of a session, wherever they were started. {VARIABLE} and
-                      {VARIABLE:-default} are replaced by the environment, so that one line of configuration
-                      names every host session: --session '{CLAUDE_CODE_SESSION_ID}'.
+                      `leash end ID` ends all members of a session, wherever they were
+                      started. {VARIABLE} and {VARIABLE:-default} are replaced by the
+                      environment, so that one line of configuration names every host
+                      session: --session '{CLAUDE_CODE_SESSION_ID}'.
 
                   --session-env <VARIABLE>
-                      Join the session that this variable names; unset, it is a session of its own
+                      Join the session that this variable names; unset, it is a session of
+                      its own
 
                   --name <NAME>
                       A name for listings [default: the command's]
@@ -114,11 +129,12 @@ fn help_of_run() {
                       Leave programs of this name alive (adb, gpg-agent...); may be repeated
 
                   --memory <SIZE>
-                      Most memory for the whole tree, such as 512M or 2G; needs a cgroup with the memory
-                      controller
+                      Most memory for the whole tree, such as 512M or 2G; needs a cgroup
+                      with the memory controller
 
                   --pids <COUNT>
-                      Most processes and threads in the tree; needs a cgroup with the pids controller
+                      Most processes and threads in the tree; needs a cgroup with the pids
+                      controller
 
                   --cwd <DIR>
                       Start the server in this directory
@@ -128,6 +144,9 @@ fn help_of_run() {
 
               -v, --verbose
                       Say on stderr what happens
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -142,16 +161,25 @@ fn help_of_ps() {
         &["ps", "--help"],
         &expect![[r#"
             $ leash ps --help
-            List the living MCP servers, under leash or not, and what keeps each of them alive
+            List the living MCP servers, under leash or not, and what keeps each of them
+            alive
 
-            Usage: leash ps [OPTIONS]
+            Usage: leash ps [OPTIONS] [SESSION]
+
+            Arguments:
+              [SESSION]  Only this session, by its id or run; an id that leash made may be
+                         shortened to a unique beginning
 
             Options:
-                  --leashed  Only the sessions of leash, not the servers that other programs started
-                  --tree     Draw each session's process tree
-                  --json     Print JSON
-              -v, --verbose  Also show what each containment does not cover, and why leash uses no better one
-              -h, --help     Print help
+                  --leashed       Only the sessions of leash, not the servers that other
+                                  programs started
+                  --tree          Draw each session's process tree
+                  --json          Print JSON
+              -v, --verbose       Also show what each containment does not cover, and why
+                                  leash uses no better one
+                  --color <WHEN>  Use colours: auto (on a terminal), always or never
+                                  [default: auto]
+              -h, --help          Print help
             [0]
         "#]],
     );
@@ -165,44 +193,51 @@ fn help_of_end() {
             $ leash end --help
             End sessions now, wait until they are gone, and print their receipts
 
-            All members of a session end at the same time, wherever they were started: servers under `leash
-            run`, connections of `leash connect`, and what a `leash serve` of the same user holds for it. A
-            member that joins meanwhile is ended, too. There is one receipt for each session. Sessions of other
-            users are neither seen nor ended.
+            All members of a session end at the same time, wherever they were started:
+            servers under `leash run`, connections of `leash connect`, and what a `leash
+            serve` of the same user holds for it. A member that joins meanwhile is ended,
+            too. There is one receipt for each session. Sessions of other users are neither
+            seen nor ended.
 
-            The exit code is 0 when everything is proved to be gone, 1 when something is left or a session is
-            not known. It is also 0 when --match, --all or --hook find nothing to end.
+            The exit code is 0 when everything is proved to be gone, 1 when something is
+            left or a session is not known. It is also 0 when --match, --all or --hook find
+            nothing to end.
 
             Usage: leash end [OPTIONS] <SESSION|--match <LABEL=VALUE>|--all|--hook>
 
             Arguments:
               [SESSION]...
-                      Sessions by id or by run; an id that leash made may be shortened to a unique beginning;
-                      {VARIABLE} as in `leash run --session`
+                      Sessions by id or by run; an id that leash made may be shortened to a
+                      unique beginning; {VARIABLE} as in `leash run --session`
 
             Options:
                   --match <LABEL=VALUE>
-                      Sessions with a member that has this label; * matches any text. May be repeated, then all
-                      must match
+                      Sessions with a member that has this label; * matches any text. May be
+                      repeated, then all must match
 
                   --all
                       All sessions of this user
 
                   --hook
-                      The session that a host's hook names on stdin, as JSON with a `session_id`
+                      The session that a host's hook names on stdin, as JSON with a
+                      `session_id`
 
-                      For the SessionEnd hook of Claude Code and the like. leash ends nothing when the host only
-                      continues with another conversation (`reason` is clear or resume): the host keeps its
-                      servers.
+                      For the SessionEnd hook of Claude Code and the like. leash ends
+                      nothing when the host only continues with another conversation
+                      (`reason` is clear or resume): the host keeps its servers.
 
                   --force
                       Kill everything at once, without a grace
 
                   --control <PATH>
-                      The control socket of `leash serve` [default: control.sock in the runtime directory]
+                      The control socket of `leash serve` [default: control.sock in the
+                      runtime directory]
 
                   --json
                       Print JSON
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -222,11 +257,15 @@ fn help_of_history() {
             Usage: leash history [OPTIONS] [SESSION]
 
             Arguments:
-              [SESSION]  Only this session, with all its members, by its id or the beginning of it
+              [SESSION]  Only this session, with all its members, by its id or a unique
+                         beginning of it
 
             Options:
-              -n, --lines <COUNT>  Number of newest receipts to show [default: 20; all for one session]
+              -n, --lines <COUNT>  Number of newest receipts to show [default: 20; all for
+                                   one session]
                   --json           Print JSON
+                  --color <WHEN>   Use colours: auto (on a terminal), always or never
+                                   [default: auto]
               -h, --help           Print help
             [0]
         "#]],
@@ -241,17 +280,20 @@ fn help_of_check() {
             $ leash check --help
             Test a server or a host for leaks: what does it leave behind?
 
-            `leash check -- COMMAND` tests a stdio server: leash starts it several times and asks it to exit in
-            a different way each time (end of input, SIGTERM, both pipes closed; before, during and after the
-            handshake, with a call in flight). The server must exit, with everything that it started, and start
-            again. `leash check --url URL` tests what an HTTP server does with sessions that are ended, unknown,
-            abandoned or opened by a foreign web page. `leash check --host -- COMMAND` tests a host: leash acts
-            as its servers, ends the host in every way (it exits, SIGTERM, SIGINT, SIGHUP, its terminal is
-            closed, SIGKILL), and lists the processes that survive and the sessions that were not deleted.
+            `leash check -- COMMAND` tests a stdio server: leash starts it several times and
+            asks it to exit in a different way each time (end of input, SIGTERM, both pipes
+            closed; before, during and after the handshake, with a call in flight). The
+            server must exit, with everything that it started, and start again. `leash check
+            --url URL` tests what an HTTP server does with sessions that are ended, unknown,
+            abandoned or opened by a foreign web page. `leash check --host -- COMMAND` tests
+            a host: leash acts as its servers, ends the host in every way (it exits,
+            SIGTERM, SIGINT, SIGHUP, its terminal is closed, SIGKILL), and lists the
+            processes that survive and the sessions that were not deleted.
 
-            Everything runs in a containment, and leash ends what is left afterwards, also after Ctrl-C. Each
-            finding names the requirement of the specification and the harm to users. The exit code is 0 when
-            there is no finding, 1 when there is, 2 when the command line is wrong, 128 + n after signal n.
+            Everything runs in a containment, and leash ends what is left afterwards, also
+            after Ctrl-C. Each finding names the requirement of the specification and the
+            harm to users. The exit code is 0 when there is no finding, 1 when there is, 2
+            when the command line is wrong, 128 + n after signal n.
 
             Usage: leash check [OPTIONS] -- <COMMAND>...
                    leash check [OPTIONS] --url <URL>
@@ -259,7 +301,8 @@ fn help_of_check() {
 
             Arguments:
               [COMMAND]...
-                      The server or the host, and its arguments; options of leash come before it
+                      The server or the host, and its arguments; options of leash come
+                      before it
 
             Options:
                   --url <URL>
@@ -268,12 +311,14 @@ fn help_of_check() {
                   --host
                       The command is a host, not a server
 
-                      The host gets its servers from a configuration file in the usual format: {config} in an
-                      argument, and LEASH_CHECK_CONFIG in the environment, is its path. An argument that is
-                      {stdio} or {deaf} becomes the command line of one stdio server, and {url} the address of
-                      the HTTP server (LEASH_CHECK_URL). The host must connect to at least one of them. A host
-                      that keeps running is ended when it is idle; a host that finishes its work and exits is
-                      judged by what it leaves behind, and is also ended while it works.
+                      The host gets its servers from a configuration file in the usual
+                      format: {config} in an argument, and LEASH_CHECK_CONFIG in the
+                      environment, is its path. An argument that is {stdio} or {deaf}
+                      becomes the command line of one stdio server, and {url} the address of
+                      the HTTP server (LEASH_CHECK_URL). The host must connect to at least
+                      one of them. A host that keeps running is ended when it is idle; a
+                      host that finishes its work and exits is judged by what it leaves
+                      behind, and is also ended while it works.
 
                   --grace <DURATION>
                       How long a process may take to exit once it was asked to
@@ -281,20 +326,22 @@ fn help_of_check() {
                       [default: 2s]
 
                   --ready <DURATION>
-                      How long the handshake may take; for a host, how long it may take to connect
+                      How long the handshake may take; for a host, how long it may take to
+                      connect
 
                       [default: 30s]
 
                   --call <TOOL [JSON]>
-                      The call that is in flight when a stdio server is asked to exit: a tool, and its arguments
-                      as JSON [default: tools/list]
+                      The call that is in flight when a stdio server is asked to exit: a
+                      tool, and its arguments as JSON [default: tools/list]
 
                   --expect-idle <DURATION>
-                      With --url: a session must have ended after this time without a request [default: not
-                      tested]
+                      With --url: a session must have ended after this time without a
+                      request [default: not tested]
 
                   --pid <PID>
-                      With --url: the server's process, whose memory is measured over 300 sessions or more
+                      With --url: the server's process, whose memory is measured over 300
+                      sessions or more
 
                   --token-env <VARIABLE>
                       With --url: send the bearer token that is in this variable
@@ -310,6 +357,9 @@ fn help_of_check() {
 
               -v, --verbose
                       Print progress on stderr, together with the server's own stderr
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -366,18 +416,23 @@ fn help_of_doctor() {
             $ leash doctor --help
             Show which containments work on this machine, and why the others do not
 
-            leash tries each containment with a real process tree, and writes a file where it will write. It
-            leaves nothing behind, also in the history. The exit code is 0 when leash can keep its promise here
-            (reaper or better, and everything else is fine), else 1.
+            leash tries each containment with a real process tree, and writes a file where
+            it will write. It leaves nothing behind, also in the history. The exit code is 0
+            when leash can keep its promise here (reaper or better, and everything else is
+            fine), else 1.
 
             Usage: leash doctor [OPTIONS]
 
             Options:
               -v, --verbose
-                      Show everything: all of each text, the defaults of `leash run` and where they come from
+                      Show everything: all of each text, the defaults of `leash run` and
+                      where they come from
 
                   --json
                       Print JSON
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -391,15 +446,17 @@ fn help_of_demo() {
     check(
         &["demo", "--help"],
         &expect![[r#"
-        $ leash demo --help
-        See it work: a host is killed, with and without leash
+            $ leash demo --help
+            See it work: a host is killed, with and without leash
 
-        Usage: leash demo
+            Usage: leash demo [OPTIONS]
 
-        Options:
-          -h, --help  Print help
-        [0]
-    "#]],
+            Options:
+                  --color <WHEN>  Use colours: auto (on a terminal), always or never
+                                  [default: auto]
+              -h, --help          Print help
+            [0]
+        "#]],
     );
 }
 
@@ -411,30 +468,39 @@ fn nothing_was_said() {
             $ leash
             Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
 
-            Usage: leash <COMMAND>
+            Usage: leash [OPTIONS] <COMMAND>
 
             Commands:
               run          Run a stdio server; its whole process tree dies with its owner
-              connect      Give a stdio host an HTTP server; the session there is always ended
-              attach       Give a stdio host one server of a session that was made through the control API
+              connect      Give a stdio host an HTTP server; the session there is always
+                           ended
+              attach       Give a stdio host one server of a session that was made through
+                           the control API
               serve        Serve MCP servers over HTTP; no session outlives its client
-              ps           List the living MCP servers, under leash or not, and what keeps each of them alive
-              why          Show which process holds a server, the evidence, and what would end it
+              ps           List the living MCP servers, under leash or not, and what keeps
+                           each of them alive
+              why          Show which process holds a server, the evidence, and what would
+                           end it
               reap         End orphaned MCP servers, also those that other programs started
               watch        End orphans as they appear
-              end          End sessions now, wait until they are gone, and print their receipts
+              end          End sessions now, wait until they are gone, and print their
+                           receipts
               history      Show what leash ended, why and how
-              adopt        Put the servers of MCP clients on the leash, in their own configurations
+              adopt        Put the servers of MCP clients on the leash, in their own
+                           configurations
               release      Undo what `leash adopt` did
               check        Test a server or a host for leaks: what does it leave behind?
-              doctor       Show which containments work on this machine, and why the others do not
+              doctor       Show which containments work on this machine, and why the others
+                           do not
               demo         See it work: a host is killed, with and without leash
               completions  Print a completion script for a shell
               man          Print the manual page (roff), or write all pages to a directory
 
             Options:
-              -h, --help     Print help
-              -V, --version  Print version
+                  --color <WHEN>  Use colours: auto (on a terminal), always or never
+                                  [default: auto]
+              -h, --help          Print help
+              -V, --version       Print version
 
             hint: `leash --help` lists the commands
             [2]
@@ -450,7 +516,7 @@ fn an_unknown_command() {
             $ leash rnu
             error: unrecognized subcommand 'rnu'
 
-            Usage: leash <COMMAND>
+            Usage: leash [OPTIONS] <COMMAND>
 
             hint: `leash --help` lists the commands
             [2]

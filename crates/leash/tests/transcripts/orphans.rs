@@ -22,11 +22,14 @@ fn help_of_why() {
 
             Options:
                   --project <DIR>
-                      Also read the servers of the project in this directory; may be repeated [default: the
-                      working directory]
+                      Also read the servers of the project in this directory; may be
+                      repeated [default: the working directory]
 
                   --json
                       Print JSON
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -43,16 +46,17 @@ fn help_of_reap() {
             $ leash reap --help
             End orphaned MCP servers, also those that other programs started
 
-            Shows which servers would be ended, and the memory that this would free; no process is touched
-            without --yes. A server is an orphan when no process outside of its own tree has the other ends of
-            its stdin and stdout, or a TCP connection to it. A process that could not be read counts as a
-            holder. Right before the first signal leash opens a pidfd of each process and judges the server
-            again.
+            Shows which servers would be ended, and the memory that this would free; no
+            process is touched without --yes. A server is an orphan when no process outside
+            of its own tree has the other ends of its stdin and stdout, or a TCP connection
+            to it. A process that could not be read counts as a holder. Right before the
+            first signal leash opens a pidfd of each process and judges the server again.
 
-            These servers are in no containment of leash, so leash can't prove that nothing is left: after the
-            last signal it searches all processes again, by session, process group, stdin, stdout, cgroup and
-            descent, until nothing new appears. The exit code is 0 when leash finds no process of the ended
-            servers any more, else 1.
+            These servers are in no containment of leash, so leash can't prove that nothing
+            is left: after the last signal it searches all processes again, by session,
+            process group, stdin, stdout, cgroup and descent, until nothing new appears. The
+            exit code is 0 when leash finds no process of the ended servers any more, else
+            1.
 
             Usage: leash reap [OPTIONS]
 
@@ -61,11 +65,12 @@ fn help_of_reap() {
                       End them
 
                   --likely <PID>
-                      Also end the server of this process if it is likely an orphan; may be repeated
+                      Also end the server of this process if it is likely an orphan; may be
+                      repeated
 
                   --stale
-                      Also end stale hosts (terminal closed, or in swap for long), with everything that they
-                      started
+                      Also end stale hosts (terminal closed, or in swap for long), with
+                      everything that they started
 
                   --grace <DURATION>
                       Time between SIGTERM and SIGKILL; 0 kills at once
@@ -73,17 +78,20 @@ fn help_of_reap() {
                       [default: 2s]
 
                   --settle <DURATION>
-                      How long the pipes of a server must be closed while its parent lives: the parent may be
-                      about to end it properly
+                      How long the pipes of a server must be closed while its parent lives:
+                      the parent may be about to end it properly
 
                       [default: 10s]
 
                   --project <DIR>
-                      Also read the servers of the project in this directory; may be repeated [default: the
-                      working directory]
+                      Also read the servers of the project in this directory; may be
+                      repeated [default: the working directory]
 
                   --json
                       Print JSON
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')
@@ -100,8 +108,9 @@ fn help_of_watch() {
             $ leash watch --help
             End orphans as they appear
 
-            leash ends a server only when two scans in a row have proved it an orphan, and only when it is old
-            enough. The exit of a host starts a scan at once; otherwise leash scans every --interval.
+            leash ends a server only when two scans in a row have proved it an orphan, and
+            only when it is old enough. The exit of a host starts a scan at once; otherwise
+            leash scans every --interval.
 
             Usage: leash watch [OPTIONS]
 
@@ -130,14 +139,17 @@ fn help_of_watch() {
                       [default: 2s]
 
                   --max-memory <SIZE>
-                      While all servers together use more than this, end the largest orphans first; only orphans
-                      are ended
+                      While all servers together use more than this, end the largest orphans
+                      first; only orphans are ended
 
                   --install
                       Write and enable a systemd user unit that runs this
 
                   --uninstall
                       Stop and remove that unit
+
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
 
               -h, --help
                       Print help (see a summary with '-h')

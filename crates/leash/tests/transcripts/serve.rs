@@ -22,28 +22,32 @@ fn help() {
             $ leash serve --help
             Serve MCP servers over HTTP; no session outlives its client
 
-            Every server of the configuration is at http://ADDRESS/NAME/mcp (Streamable HTTP, 2025-03-26 to
-            2026-07-28). A stdio server gets a process tree per session, ended with the session; a session at an
-            HTTP server is DELETEd on every end. A session ends when its client says so, when the client's
-            process is gone, when it was idle, when it is too old, and with the gateway.
+            Every server of the configuration is at http://ADDRESS/NAME/mcp (Streamable
+            HTTP, 2025-03-26 to 2026-07-28). A stdio server gets a process tree per session,
+            ended with the session; a session at an HTTP server is DELETEd on every end. A
+            session ends when its client says so, when the client's process is gone, when it
+            was idle, when it is too old, and with the gateway.
 
-            The configuration is read from --config, else ./.mcp.json, else $XDG_CONFIG_HOME/leash/leash.json;
-            it is read again on SIGHUP and when the file changes. --config also takes the file of an MCP client
-            as it is: ~/.claude.json, Cursor's mcp.json, VS Code's, Codex's config.toml and others. One server
-            needs no file: -- COMMAND or --url URL.
+            The configuration is read from --config, else ./.mcp.json, else
+            $XDG_CONFIG_HOME/leash/leash.json; it is read again on SIGHUP and when the file
+            changes. --config also takes the file of an MCP client as it is: ~/.claude.json,
+            Cursor's mcp.json, VS Code's, Codex's config.toml and others. One server needs
+            no file: -- COMMAND or --url URL.
 
-            Programs create their own sessions through the control socket, control.sock in the runtime
-            directory: POST /v1/sessions with their mcpServers, DELETE when the job is done. Only processes of
-            the same user and of root can use it.
+            Programs create their own sessions through the control socket, control.sock in
+            the runtime directory: POST /v1/sessions with their mcpServers, DELETE when the
+            job is done. Only processes of the same user and of root can use it.
 
             Usage: leash serve [OPTIONS] [-- <COMMAND>...]
 
             Options:
                   --config <FILE>
-                      The configuration: {"mcpServers": {...}, "leash": {...}}, or the file of an MCP client
+                      The configuration: {"mcpServers": {...}, "leash": {...}}, or the file
+                      of an MCP client
 
                   --listen <ADDRESS>
-                      Where to listen [default: 127.0.0.1:5327]; an address that others can reach needs a token
+                      Where to listen [default: 127.0.0.1:5327]; an address that others can
+                      reach needs a token
 
                   --port <PORT>
                       Listen on this port of 127.0.0.1
@@ -52,16 +56,16 @@ fn help() {
                       Ask clients for the bearer token in this variable
 
                   --local-users <USERS>
-                      Without a token, serve requests of the gateway's user and root (own), or of every user of
-                      this machine (any) [default: own]
+                      Without a token, serve requests of the gateway's user and root (own),
+                      or of every user of this machine (any) [default: own]
 
                       Possible values:
                       - own: The gateway's own user, and root
                       - any: Every user of this machine
 
                   --strict
-                      Serve nothing if one server cannot be served [default: warn, and answer 503 for this
-                      server]
+                      Serve nothing if one server cannot be served [default: warn, and
+                      answer 503 for this server]
 
                   --check
                       Report every mistake in the configuration and exit
@@ -69,12 +73,16 @@ fn help() {
               -v, --verbose
                       Say on stderr what happens
 
+                  --color <WHEN>
+                      Use colours: auto (on a terminal), always or never [default: auto]
+
               -h, --help
                       Print help (see a summary with '-h')
 
             Sessions as an API:
                   --control <PATH>
-                      Put the control socket here [default: control.sock in the runtime directory]
+                      Put the control socket here [default: control.sock in the runtime
+                      directory]
 
                   --no-control
                       Create no control socket
@@ -86,20 +94,22 @@ fn help() {
                       Ask callers of --control-listen for the bearer token in this variable
 
                   --on-demand
-                      Run for a program that needs a gateway: exit when the last session is gone and the starter
-                      is dead
+                      Run for a program that needs a gateway: exit when the last session is
+                      gone and the starter is dead
 
-                      leash reads a configuration only if one is named, and listens on any free port unless
-                      --listen names one. If another gateway has the control socket, this one exits at once with
-                      code 0. It exits when there has been no session and no starter for 5 seconds.
+                      leash reads a configuration only if one is named, and listens on any
+                      free port unless --listen names one. If another gateway has the
+                      control socket, this one exits at once with code 0. It exits when
+                      there has been no session and no starter for 5 seconds.
 
                   --starter <PID>
-                      The process that started it, with --on-demand [default: the parent process]
+                      The process that started it, with --on-demand [default: the parent
+                      process]
 
             One server, without a file:
                   --name <NAME>
-                      Its name, which is its path: /NAME/mcp [default: that of its package, script or program,
-                      or its host]
+                      Its name, which is its path: /NAME/mcp [default: that of its package,
+                      script or program, or its host]
 
                   --url <URL>
                       It is an HTTP server at this address
@@ -138,14 +148,16 @@ fn help() {
                       How long the server may take to answer `initialize` [default: 60s]
 
                   --keep-alive <DURATION>
-                      Ping clients that listen this often; three unanswered pings end the session
+                      Ping clients that listen this often; three unanswered pings end the
+                      session
 
                   --revive
-                      Open a session anew on the client's behalf when the HTTP server has lost it
+                      Open a session anew on the client's behalf when the HTTP server has
+                      lost it
 
                   --owner <OWNER>
-                      The owner of a session: the client's process if leash can find it (auto), or only its
-                      traffic
+                      The owner of a session: the client's process if leash can find it
+                      (auto), or only its traffic
 
                       Possible values:
                       - auto:    The client's process where it can be known

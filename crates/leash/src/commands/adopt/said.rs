@@ -7,10 +7,11 @@ use super::words::{and_list, clients_of};
 use super::{Decision, FileChange, PassedOver};
 use crate::output::message::counted;
 use crate::output::printer::Printer;
+use crate::output::text::Text;
 
 /// Prints the planned change of a file, its warnings, and the servers that stay unchanged.
 pub(super) fn show(change: &FileChange, printer: Printer) {
-    printer.patch(&change.diff());
+    printer.data(&Text::patch(&change.diff()));
     if let Err(why) = &change.result {
         printer.error_text(format!("{}: {why}", change.file.path.display()), change.hint);
     }
