@@ -8,6 +8,7 @@ use crate::clients::{CLIENTS, Client};
 use crate::facts::{Evidence, Facts, Process};
 use crate::knowledge::identify::{self, Matcher};
 use crate::knowledge::{Knowledge, LeashedRun};
+use leash_model::launch::short_package;
 use leash_tree::owner::wrapper::is_wrapper;
 use leash_tree::tree::spec;
 
@@ -153,7 +154,7 @@ impl<'a> CaseSearch<'a> {
             Evidence::Declared { client, name } | Evidence::Resembles { client, name } => {
                 (Some(client.clone()), Some(name.clone()))
             }
-            Evidence::Package { package } => (None, Some(package.clone())),
+            Evidence::Package { package } => (None, Some(short_package(package))),
             _ => (None, leashed.map(|leashed| leashed.name.clone())),
         };
         // The real ancestor is better evidence than a configuration, because several clients may have a copy of that.

@@ -97,7 +97,7 @@ pub(crate) struct Run {
     /// Join the session that this variable names; unset, it is a session of its own
     #[arg(long, value_name = "VARIABLE", value_parser = values::short, conflicts_with = "session")]
     pub(crate) session_env: Option<String>,
-    /// A name for listings [default: the command's]
+    /// A name for listings [default: that of the package, script, module, image or program]
     #[arg(long, value_parser = values::short)]
     pub(crate) name: Option<String>,
     /// A label for listings and receipts; may be repeated

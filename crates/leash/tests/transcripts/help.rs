@@ -105,7 +105,7 @@ fn help_of_run() {
                       Join the session that this variable names; unset, it is a session of its own
 
                   --name <NAME>
-                      A name for listings [default: the command's]
+                      A name for listings [default: that of the package, script, module, image or program]
 
                   --label <KEY=VALUE>
                       A label for listings and receipts; may be repeated
