@@ -15,10 +15,11 @@ use crate::facts::{
     AcceptedConnection, Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, StdioStream, UnreadReason,
 };
 use crate::knowledge::Knowledge;
+use crate::knowledge::identify::client_of;
 use cases::{Case, Cases};
 use leash_model::duration;
 use leash_model::identity::Identity;
-use verdict::{Finding, TreeRole, Verdict};
+use verdict::{Finding, Holder, TreeRole, Verdict};
 
 /// The time for which the other ends of a server must be closed while its parent lives. A host that ends a server
 /// properly closes its stdin, waits 2 s, sends SIGTERM and waits 2 s more; on a slow machine this may take twice as
@@ -166,6 +167,7 @@ impl<'a> Judge<'a> {
             },
             OtherEnd::Held { by, all } => {
                 let mut orphan = None;
+                let mut living: Option<(Identity, Option<&Process>)> = None;
                 for holder in by {
                     // A holder that is not among the processes, or has another start time, is unknown and counts as
                     // alive.
@@ -174,9 +176,16 @@ impl<'a> Judge<'a> {
                         Some(_) => {}
                         None => match seen.and_then(|seen| disowned.get(&seen.id.pid)) {
                             Some(root) => orphan = Some(*root),
-                            None => return EndHolder::Living(*holder, seen),
+                            // A child of the client may have a copy of its descriptors.
+                            None if living.is_none() || seen.is_some_and(|seen| client(seen).is_some()) => {
+                                living = Some((*holder, seen));
+                            }
+                            None => {}
                         },
                     }
+                }
+                if let Some((by, seen)) = living {
+                    return EndHolder::Living(by, seen);
                 }
                 match (all, orphan) {
                     (false, _) => EndHolder::Unseen(UnreadReason::Unseen),
@@ -256,16 +265,20 @@ impl<'a> Judge<'a> {
         };
         let mut evidence = self.about_holds(&holds);
         evidence.extend(self.about_origin(case));
-        evidence.extend(self.members(case, seen));
+        if case.leashed.is_none() {
+            evidence.extend(self.members(case, seen));
+        }
         evidence.extend(self.ports(case, seen).into_iter().map(|port| Evidence::Serves { port }));
         if ends_gone && verdict != Verdict::OrphanProved {
             evidence.extend(self.about_doubt(case, &holds, seen));
         }
+        let holder = holder(&holds);
         Finding {
             role: case.role,
             root: case.root.id,
             tree: case.tree.iter().map(|member| member.id).collect(),
-            client: case.client.clone(),
+            client: holder.as_ref().map_or_else(|| case.client.clone(), |holder| holder.client.clone()),
+            holder,
             server: case.server.clone(),
             identified_by: case.identified_by.clone(),
             verdict,
@@ -284,7 +297,7 @@ impl<'a> Judge<'a> {
                 EndHolder::Itself => Evidence::HeldByItself { stream },
                 EndHolder::Orphans(root) => Evidence::HeldByOrphans { stream, root: *root },
                 EndHolder::Living(by, seen) => {
-                    let name = seen.map(|process| process.comm.clone()).unwrap_or_default();
+                    let name = seen.map(name).unwrap_or_default();
                     Evidence::HeldBy { stream, by: *by, name }
                 }
                 EndHolder::Unseen(why) => Evidence::NotVisible { stream, why: *why },
@@ -313,8 +326,10 @@ impl<'a> Judge<'a> {
             evidence.push(Evidence::HostAbove { by: host.id, client: client.clone() });
         }
         match self.facts.process(root.ppid) {
+            // The parent of a run is leash.
+            _ if case.leashed.is_some() => {}
             _ if self.is_reparented(root) => evidence.push(Evidence::Reparented),
-            Some(parent) => evidence.push(Evidence::Parent { by: parent.id, name: parent.comm.clone() }),
+            Some(parent) => evidence.push(Evidence::Parent { by: parent.id, name: name(parent) }),
             None => {}
         }
         if root.terminal_gone {
@@ -364,6 +379,7 @@ impl<'a> Judge<'a> {
             role: TreeRole::Host,
             root: root.id,
             tree: case.tree.iter().map(|member| member.id).collect(),
+            holder: None,
             client: case.client.clone(),
             server: None,
             identified_by: case.identified_by.clone(),
@@ -374,6 +390,25 @@ impl<'a> Judge<'a> {
             age: root.age(self.facts),
         })
     }
+}
+
+/// The client whose program this process is.
+fn client(process: &Process) -> Option<&'static str> {
+    client_of(&process.comm, &process.argv).map(|client| client.name)
+}
+
+/// The name of a process: that of its client, else its command in short.
+fn name(process: &Process) -> String {
+    client(process).map_or_else(|| process.short_command(), str::to_owned)
+}
+
+/// The living process that holds a server; the one at its stdin is preferred.
+fn holder(holds: &[(StdioStream, EndHolder<'_>); 2]) -> Option<Holder> {
+    holds.iter().find_map(|(_, holder)| {
+        let EndHolder::Living(by, seen) = holder else { return None };
+        let client = seen.and_then(client).map(str::to_owned);
+        Some(Holder { process: *by, client, command: seen.map(Process::short_command).unwrap_or_default() })
+    })
 }
 
 fn gather(cases: &[Case<'_>], remaining: &[bool]) -> Disowned {

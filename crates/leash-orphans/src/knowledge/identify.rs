@@ -48,24 +48,25 @@ impl<'a> Matcher<'a> {
         Matcher { declared: knowledge.declared.iter().map(PreparedCommand::new).collect() }
     }
 
-    /// The reason to take a process for an MCP server; `None` if it is none.
-    pub fn server(&self, process: &Process) -> Option<Evidence> {
+    /// The reason to take a process for an MCP server; `None` if it is none. Of several clients that declare the same
+    /// command, `client` is preferred.
+    pub fn server(&self, process: &Process, client: Option<&str>) -> Option<Evidence> {
         let launch = LaunchedProgram::of(&process.argv)?;
-        let mut likely = None;
+        let mut best: Option<((Agreement, bool), &DeclaredCommand)> = None;
         for known in &self.declared {
-            match known.agreement(&launch, process) {
-                Agreement::Certain => {
-                    let DeclaredCommand { client, name, .. } = known.declared;
-                    return Some(Evidence::Declared { client: client.clone(), name: name.clone() });
-                }
-                Agreement::Likely => likely = likely.or(Some(known.declared)),
-                Agreement::No => {}
+            let agreement = known.agreement(&launch, process);
+            let rank = (agreement, client == Some(&known.declared.client));
+            if agreement != Agreement::No && best.is_none_or(|(best, _)| rank > best) {
+                best = Some((rank, known.declared));
             }
+        }
+        if let Some(((Agreement::Certain, _), DeclaredCommand { client, name, .. })) = best {
+            return Some(Evidence::Declared { client: client.clone(), name: name.clone() });
         }
         if let Some(package) = PACKAGES.iter().find(|package| is_package(&launch, package)) {
             return Some(Evidence::Package { package: package_name(&launch.target, package) });
         }
-        likely.map(|declared| Evidence::Resembles { client: declared.client.clone(), name: declared.name.clone() })
+        best.map(|(_, declared)| Evidence::Resembles { client: declared.client.clone(), name: declared.name.clone() })
     }
 }
 
@@ -96,6 +97,15 @@ impl<'a> PreparedCommand<'a> {
     }
 
     fn agreement(&self, launch: &LaunchedProgram, process: &Process) -> Agreement {
+        let is_inside = || process.cwd.as_ref().zip(self.declared.project.as_ref());
+        let is_inside = || is_inside().is_some_and(|(cwd, project)| Path::new(cwd).starts_with(project));
+        match self.agreement_anywhere(launch, process) {
+            Agreement::Certain if self.declared.inside_only && !is_inside() => Agreement::Likely,
+            agreement => agreement,
+        }
+    }
+
+    fn agreement_anywhere(&self, launch: &LaunchedProgram, process: &Process) -> Agreement {
         if let Some(meant) = &self.fixed {
             return self.compare(launch, meant, process);
         }

@@ -19,7 +19,7 @@ pub(crate) use adopt::{Adopt, Release};
 pub(crate) use attach::{Attach, AttachTarget};
 pub(crate) use check::{Check, CheckRole};
 pub(crate) use connect::{Connect, TransportArg};
-pub(crate) use orphans::{Reap, Watch, Why};
+pub(crate) use orphans::{Reap, Watch, Why, WhyTarget};
 pub(crate) use serve::{ControlArgs, HttpTransportArg, LocalUsersArg, Serve, SessionOwnerArg, SingleServer};
 pub(crate) use session_name::{SessionName, Unresolved};
 pub(crate) use values::{OwnerArg, Pair};

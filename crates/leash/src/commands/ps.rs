@@ -30,6 +30,7 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     };
     match args {
         Ps { json: true, .. } => printer.exact(as_json(&sessions, &others)),
+        _ if sessions.is_empty() => printer.data(nothing_runs(args, &others) + &others.shown(args)),
         Ps { tree: false, verbose: false, .. } => printer.data(listing(&sessions) + &others.listing()),
         _ => {
             let lines = sessions.iter().map(|session| at_length(session, args));
@@ -37,6 +38,23 @@ pub(crate) fn ps(args: &Ps) -> u8 {
         }
     }
     exit_code::OK
+}
+
+/// The message when nothing runs under leash, and what to do next.
+fn nothing_runs(args: &Ps, others: &Unleashed) -> String {
+    let text = match (args.leashed, others.is_empty()) {
+        (true, _) => {
+            "No MCP server runs under leash.\n`leash ps` also lists the servers that other programs started.\n"
+        }
+        (false, true) => {
+            "No MCP server runs here.\n`leash adopt` puts the servers of your MCP clients on the leash,\nand `leash run -- \
+             COMMAND` starts one.\n"
+        }
+        (false, false) => {
+            "No MCP server runs under leash.\n`leash adopt` puts the servers of your MCP clients on the leash.\n"
+        }
+    };
+    text.to_owned()
 }
 
 /// The sessions that are alive, and the servers of other programs. The error is an exit code; its message was printed.

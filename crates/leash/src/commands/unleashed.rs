@@ -8,7 +8,9 @@ use leash_orphans::{Facts, Finding};
 use serde_json::{Value, json};
 
 use super::survey::Survey;
+use crate::args::Ps;
 use crate::output::escape::add;
+use crate::output::evidence;
 use crate::output::printer::{bytes, span};
 use crate::output::table::table;
 
@@ -67,6 +69,11 @@ fn last_run(task: &str) -> Option<u64> {
 }
 
 impl Unleashed {
+    /// The table or the trees, as the options say.
+    pub(super) fn shown(&self, args: &Ps) -> String {
+        if args.tree || args.verbose { self.trees() } else { self.listing() }
+    }
+
     /// A table; empty if there are no servers.
     pub(super) fn listing(&self) -> String {
         if self.servers.is_empty() {
@@ -74,7 +81,18 @@ impl Unleashed {
         }
         let rows: Vec<Vec<String>> = self.servers.iter().map(row).collect();
         let header = ["PID", "NOT LEASHED", "CLIENT", "PROCS", "MEMORY", "SWAP", "AGE", "IDLE", "VERDICT"];
-        format!("\n{}", table(&header, &rows))
+        let mut text = format!("\n{}", table(&header, &rows));
+        for server in &self.servers {
+            if let Some(note) = evidence::same_command(&server.finding) {
+                add(&mut text, format_args!("{}: {note}", server.finding.root.pid));
+            }
+        }
+        text
+    }
+
+    /// True if no server was found.
+    pub(super) fn is_empty(&self) -> bool {
+        self.servers.is_empty()
     }
 
     /// The same with each tree.
@@ -83,6 +101,9 @@ impl Unleashed {
         for server in &self.servers {
             let row = row(server).join("  ");
             add(&mut text, format_args!("{row}"));
+            if let Some(note) = evidence::same_command(&server.finding) {
+                add(&mut text, format_args!("  {note}"));
+            }
             for process in server.finding.tree.iter().filter_map(|id| self.facts.same(id)) {
                 let above = self.facts.ancestors(process);
                 let is_member = |pid: i32| server.finding.tree.iter().any(|id| id.pid == pid);
@@ -106,7 +127,7 @@ fn row(server: &UnleashedServer) -> Vec<String> {
     vec![
         finding.root.pid.to_string(),
         or_dash(finding.server.clone()),
-        or_dash(finding.client.clone()),
+        or_dash(evidence::holder(finding)),
         finding.tree.len().to_string(),
         bytes(server.resources.memory),
         bytes(server.resources.swap),

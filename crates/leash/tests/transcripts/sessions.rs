@@ -23,10 +23,12 @@ fn no_sessions() {
     check(
         &["ps"],
         &expect![[r#"
-        $ leash ps
-        SESSION  SERVER  OWNER  CONTAINMENT  PROCS  MEMORY  AGE  STATE
-        [0]
-    "#]],
+            $ leash ps
+            No MCP server runs here.
+            `leash adopt` puts the servers of your MCP clients on the leash,
+            and `leash run -- COMMAND` starts one.
+            [0]
+        "#]],
     );
 }
 

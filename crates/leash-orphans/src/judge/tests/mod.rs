@@ -56,6 +56,7 @@ fn knowledge() -> Knowledge {
         command: vec!["srv".to_owned()],
         cwd: None,
         project: None,
+        inside_only: false,
     };
     Knowledge { declared: vec![declared], ..Knowledge::default() }
 }
