@@ -9,17 +9,18 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 mod cases;
+mod holder;
 pub mod verdict;
 
 use crate::facts::{
     AcceptedConnection, Channel, DescriptorKind, Evidence, Facts, OtherEnd, Process, StdioStream, UnreadReason,
 };
 use crate::knowledge::Knowledge;
-use crate::knowledge::identify::client_of;
 use cases::{Case, Cases};
+use holder::{EndHolder, client, holder, name};
 use leash_model::duration;
 use leash_model::identity::Identity;
-use verdict::{Finding, Holder, TreeRole, Verdict};
+use verdict::{Finding, TreeRole, Verdict};
 
 /// The time for which the other ends of a server must be closed while its parent lives. A host that ends a server
 /// properly closes its stdin, waits 2 s, sends SIGTERM and waits 2 s more; on a slow machine this may take twice as
@@ -76,17 +77,6 @@ struct FixedPoint {
     /// True for each case that remains, in the order of the cases.
     remaining: Vec<bool>,
     disowned: Disowned,
-}
-
-/// The holder of one end of a case.
-enum EndHolder<'a> {
-    Gone,
-    Itself,
-    Orphans(Identity),
-    Living(Identity, Option<&'a Process>),
-    Unseen(UnreadReason),
-    Terminal,
-    Nothing,
 }
 
 struct Judge<'a> {
@@ -390,25 +380,6 @@ impl<'a> Judge<'a> {
             age: root.age(self.facts),
         })
     }
-}
-
-/// The client whose program this process is.
-fn client(process: &Process) -> Option<&'static str> {
-    client_of(&process.comm, &process.argv).map(|client| client.name)
-}
-
-/// The name of a process: that of its client, else its command in short.
-fn name(process: &Process) -> String {
-    client(process).map_or_else(|| process.short_command(), str::to_owned)
-}
-
-/// The living process that holds a server; the one at its stdin is preferred.
-fn holder(holds: &[(StdioStream, EndHolder<'_>); 2]) -> Option<Holder> {
-    holds.iter().find_map(|(_, holder)| {
-        let EndHolder::Living(by, seen) = holder else { return None };
-        let client = seen.and_then(client).map(str::to_owned);
-        Some(Holder { process: *by, client, command: seen.map(Process::short_command).unwrap_or_default() })
-    })
 }
 
 fn gather(cases: &[Case<'_>], remaining: &[bool]) -> Disowned {

@@ -93,7 +93,7 @@ fn servers_of_a_project_are_seen_from_every_directory() {
     sleeper.args(["-c", "import sys; print('up', flush=True); sys.stdin.read()"]).current_dir(&closed);
     zoo.others.push(Host::start(sleeper));
     zoo.begin();
-    fs::set_permissions(&closed, fs::Permissions::from_mode(0)).expect("it is ours");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).expect("it is ours");
     let [from_project, from_root, from_home] = [project.as_path(), Path::new("/"), &home].map(|dir| {
         wait::until("the server to be an orphan", || {
             let seen = answer_in(&zoo, dir, &["ps", "--json"]);

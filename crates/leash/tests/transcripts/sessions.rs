@@ -33,6 +33,19 @@ fn no_sessions() {
 }
 
 #[test]
+fn no_sessions_under_leash() {
+    check(
+        &["ps", "--leashed"],
+        &expect![[r#"
+            $ leash ps --leashed
+            No MCP server runs under leash.
+            `leash ps` also lists the servers that other programs started.
+            [0]
+        "#]],
+    );
+}
+
+#[test]
 fn no_sessions_as_json() {
     check(
         &["ps", "--json"],

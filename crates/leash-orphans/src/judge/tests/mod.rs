@@ -1,5 +1,6 @@
 //! Invented machines, and the verdicts expected for them.
 
+mod naming;
 mod properties;
 mod tables;
 
