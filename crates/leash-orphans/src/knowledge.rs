@@ -1,6 +1,7 @@
 //! The knowledge that a scan starts with: the servers that clients declare, known server packages, and the ledger's
 //! entries. The caller reads homes and ledgers; this module only holds the result.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 pub mod identify;
@@ -11,6 +12,7 @@ use crate::clients::text::Node;
 use crate::clients::{CLIENTS, ConfigFile, ServerLaunch};
 use leash_model::alive::{MemberKind, SessionMember};
 use leash_model::identity::Identity;
+use leash_model::launch::program_name;
 use leash_model::owner::Owner;
 use leash_model::receipt::Receipt;
 use leash_tree::tree::spec;
@@ -169,6 +171,13 @@ impl Knowledge {
                 inside_only,
             });
         }
+    }
+
+    /// The clients that start a server with leash, each once.
+    pub fn adopted_clients(&self) -> BTreeSet<&str> {
+        let is_leash = |command: &[String]| matches!(command, [program, run, ..] if program_name(program) == "leash" && run == "run");
+        let adopted = self.declared.iter().filter(|declared| is_leash(&declared.command));
+        adopted.map(|declared| declared.client.as_str()).collect()
     }
 
     /// Adds sessions that have ended.

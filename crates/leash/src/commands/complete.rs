@@ -56,8 +56,9 @@ pub(super) fn complete() -> Option<u8> {
 fn command() -> Command {
     let mut command = Cli::command();
     command.build();
-    let lists: [(&str, &str, Candidates); 12] = [
+    let lists: [(&str, &str, Candidates); 13] = [
         ("end", "sessions", sessions),
+        ("why", "target", sessions),
         ("end", "matching", labels),
         ("run", "session", sessions),
         ("connect", "session", sessions),

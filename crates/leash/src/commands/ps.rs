@@ -12,6 +12,7 @@ use leash_tree::platform::proc::Proc;
 use leash_tree::session::alive;
 use serde_json::{Value, json};
 
+use super::adopt::and_list;
 use super::control::Daemon;
 use super::survey::Survey;
 use super::unleashed::{self, Unleashed};
@@ -42,19 +43,18 @@ pub(crate) fn ps(args: &Ps) -> u8 {
 
 /// The message when nothing runs under leash, and what to do next.
 fn nothing_runs(args: &Ps, others: &Unleashed) -> String {
-    let text = match (args.leashed, others.is_empty()) {
-        (true, _) => {
-            "No MCP server runs under leash.\n`leash ps` also lists the servers that other programs started.\n"
-        }
-        (false, true) => {
-            "No MCP server runs here.\n`leash adopt` puts the servers of your MCP clients on the leash,\nand `leash run -- \
-             COMMAND` starts one.\n"
-        }
-        (false, false) => {
-            "No MCP server runs under leash.\n`leash adopt` puts the servers of your MCP clients on the leash.\n"
-        }
+    let place = if args.leashed || !others.is_empty() { "under leash" } else { "here" };
+    let adopted = &others.adopted_clients;
+    let next = if args.leashed {
+        "`leash ps` also lists the servers that other programs started.".to_owned()
+    } else if !adopted.is_empty() {
+        let whose = if adopted.len() == 1 { "its" } else { "their" };
+        format!("Restart {}; then `leash ps` shows {whose} servers.", and_list(adopted))
+    } else {
+        "`leash adopt` puts the servers of your MCP clients on the leash,\nand `leash run -- COMMAND` starts one."
+            .to_owned()
     };
-    text.to_owned()
+    format!("No MCP server runs {place}.\n{next}\n")
 }
 
 /// The sessions that are alive, and the servers of other programs. The error is an exit code; its message was printed.

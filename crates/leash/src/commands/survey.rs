@@ -97,6 +97,11 @@ impl Survey {
         self.stores.iter().flat_map(|store| alive::trees_now(store).unwrap_or_default())
     }
 
+    /// The clients that start a server with leash.
+    pub(super) fn adopted_clients(&self) -> Vec<String> {
+        self.knowledge.adopted_clients().into_iter().map(str::to_owned).collect()
+    }
+
     /// The runs that a process of leash looks after.
     pub(super) fn runs_of(&self, attendant: &Identity) -> Vec<&LeashedRun> {
         let runs = self.knowledge.leashed.iter();

@@ -26,6 +26,8 @@ struct UnleashedServer {
 pub(super) struct Unleashed {
     facts: Facts,
     servers: Vec<UnleashedServer>,
+    /// The clients that start a server with leash.
+    pub(super) adopted_clients: Vec<String>,
 }
 
 /// Scans for them, beside the trees that run under leash.
@@ -41,7 +43,7 @@ pub(super) fn look(mut survey: Survey, trees: &[SessionMember]) -> Unleashed {
         finding,
     });
     let servers = servers.collect();
-    Unleashed { servers, facts }
+    Unleashed { servers, facts, adopted_clients: survey.adopted_clients() }
 }
 
 fn age_ms(finding: &Finding) -> u64 {
