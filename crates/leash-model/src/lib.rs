@@ -11,6 +11,7 @@ pub mod error;
 pub mod event;
 pub mod id;
 pub mod identity;
+pub mod launch;
 pub mod limits;
 pub mod owner;
 pub mod receipt;

@@ -10,6 +10,7 @@ mod evidence;
 
 pub use evidence::{Evidence, StdioStream};
 use leash_model::identity::Identity;
+use leash_model::launch::{LaunchedProgram, Launcher, program_name};
 
 /// The result of one scan.
 #[derive(Clone, Debug, Default)]
@@ -194,6 +195,19 @@ impl Process {
         }
         let line: String = self.argv.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         line
+    }
+
+    /// Its program and its script for people: `node host.mjs`.
+    pub fn short_command(&self) -> String {
+        let first = self.argv.first().and_then(|first| first.split_ascii_whitespace().next());
+        let program = first.map_or(self.comm.as_str(), program_name);
+        let launch = LaunchedProgram::of(&self.argv);
+        match launch.as_ref().map(|launch| (launch.launcher, launch.target.as_str())) {
+            Some((Launcher::Interpreter, script)) => format!("{program} {}", program_name(script)),
+            Some((Launcher::Module, module)) => format!("{program} -m {module}"),
+            Some((Launcher::Runner, package)) => format!("{program} {package}"),
+            Some((Launcher::Exec, _)) | None => program.to_owned(),
+        }
     }
 
     /// A process with only a PID and a start time; the caller fills in the rest.

@@ -9,6 +9,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
 mod cases;
+mod holder;
 pub mod verdict;
 
 use crate::facts::{
@@ -16,6 +17,7 @@ use crate::facts::{
 };
 use crate::knowledge::Knowledge;
 use cases::{Case, Cases};
+use holder::{EndHolder, client, holder, name};
 use leash_model::duration;
 use leash_model::identity::Identity;
 use verdict::{Finding, TreeRole, Verdict};
@@ -75,17 +77,6 @@ struct FixedPoint {
     /// True for each case that remains, in the order of the cases.
     remaining: Vec<bool>,
     disowned: Disowned,
-}
-
-/// The holder of one end of a case.
-enum EndHolder<'a> {
-    Gone,
-    Itself,
-    Orphans(Identity),
-    Living(Identity, Option<&'a Process>),
-    Unseen(UnreadReason),
-    Terminal,
-    Nothing,
 }
 
 struct Judge<'a> {
@@ -166,6 +157,7 @@ impl<'a> Judge<'a> {
             },
             OtherEnd::Held { by, all } => {
                 let mut orphan = None;
+                let mut living: Option<(Identity, Option<&Process>)> = None;
                 for holder in by {
                     // A holder that is not among the processes, or has another start time, is unknown and counts as
                     // alive.
@@ -174,9 +166,16 @@ impl<'a> Judge<'a> {
                         Some(_) => {}
                         None => match seen.and_then(|seen| disowned.get(&seen.id.pid)) {
                             Some(root) => orphan = Some(*root),
-                            None => return EndHolder::Living(*holder, seen),
+                            // A child of the client may have a copy of its descriptors.
+                            None if living.is_none() || seen.is_some_and(|seen| client(seen).is_some()) => {
+                                living = Some((*holder, seen));
+                            }
+                            None => {}
                         },
                     }
+                }
+                if let Some((by, seen)) = living {
+                    return EndHolder::Living(by, seen);
                 }
                 match (all, orphan) {
                     (false, _) => EndHolder::Unseen(UnreadReason::Unseen),
@@ -256,16 +255,20 @@ impl<'a> Judge<'a> {
         };
         let mut evidence = self.about_holds(&holds);
         evidence.extend(self.about_origin(case));
-        evidence.extend(self.members(case, seen));
+        if case.leashed.is_none() {
+            evidence.extend(self.members(case, seen));
+        }
         evidence.extend(self.ports(case, seen).into_iter().map(|port| Evidence::Serves { port }));
         if ends_gone && verdict != Verdict::OrphanProved {
             evidence.extend(self.about_doubt(case, &holds, seen));
         }
+        let holder = holder(&holds);
         Finding {
             role: case.role,
             root: case.root.id,
             tree: case.tree.iter().map(|member| member.id).collect(),
-            client: case.client.clone(),
+            client: holder.as_ref().map_or_else(|| case.client.clone(), |holder| holder.client.clone()),
+            holder,
             server: case.server.clone(),
             identified_by: case.identified_by.clone(),
             verdict,
@@ -284,7 +287,7 @@ impl<'a> Judge<'a> {
                 EndHolder::Itself => Evidence::HeldByItself { stream },
                 EndHolder::Orphans(root) => Evidence::HeldByOrphans { stream, root: *root },
                 EndHolder::Living(by, seen) => {
-                    let name = seen.map(|process| process.comm.clone()).unwrap_or_default();
+                    let name = seen.map(name).unwrap_or_default();
                     Evidence::HeldBy { stream, by: *by, name }
                 }
                 EndHolder::Unseen(why) => Evidence::NotVisible { stream, why: *why },
@@ -313,8 +316,10 @@ impl<'a> Judge<'a> {
             evidence.push(Evidence::HostAbove { by: host.id, client: client.clone() });
         }
         match self.facts.process(root.ppid) {
+            // The parent of a run is leash.
+            _ if case.leashed.is_some() => {}
             _ if self.is_reparented(root) => evidence.push(Evidence::Reparented),
-            Some(parent) => evidence.push(Evidence::Parent { by: parent.id, name: parent.comm.clone() }),
+            Some(parent) => evidence.push(Evidence::Parent { by: parent.id, name: name(parent) }),
             None => {}
         }
         if root.terminal_gone {
@@ -364,6 +369,7 @@ impl<'a> Judge<'a> {
             role: TreeRole::Host,
             root: root.id,
             tree: case.tree.iter().map(|member| member.id).collect(),
+            holder: None,
             client: case.client.clone(),
             server: None,
             identified_by: case.identified_by.clone(),

@@ -1,15 +1,19 @@
 //! The knowledge that a scan starts with: the servers that clients declare, known server packages, and the ledger's
 //! entries. The caller reads homes and ledgers; this module only holds the result.
 
+use std::collections::BTreeSet;
 use std::fs;
 
 pub mod identify;
+pub mod projects;
 
 use crate::clients::entry::{EntryKind, entries};
 use crate::clients::text::Node;
 use crate::clients::{CLIENTS, ConfigFile, ServerLaunch};
 use leash_model::alive::{MemberKind, SessionMember};
 use leash_model::identity::Identity;
+use leash_model::launch::program_name;
+use leash_model::owner::Owner;
 use leash_model::receipt::Receipt;
 use leash_tree::tree::spec;
 
@@ -39,6 +43,8 @@ pub struct DeclaredCommand {
     pub cwd: Option<String>,
     /// The directory of the project that the configuration belongs to.
     pub project: Option<String>,
+    /// True if it is certain only for processes in that directory: leash found the project by itself.
+    pub inside_only: bool,
 }
 
 /// A run in the ledger.
@@ -50,8 +56,12 @@ pub struct LeashedRun {
     pub name: String,
     /// True if a supervisor or a keeper of leash still runs.
     pub attended: bool,
-    /// Supervisor, keeper, the server and its recorded members.
+    /// Supervisor and keeper.
+    pub attendants: Vec<Identity>,
+    /// The server and its recorded members, the server first.
     pub processes: Vec<Identity>,
+    /// What it lives for.
+    pub owners: Vec<Owner>,
 }
 
 impl LeashedRun {
@@ -65,7 +75,9 @@ impl LeashedRun {
             session: member.session.clone(),
             name: member.name.clone(),
             attended: !member.abandoned,
-            processes: member.attendants.iter().chain(recorded.into_iter().flatten()).copied().collect(),
+            attendants: member.attendants.clone(),
+            processes: recorded.into_iter().flatten().copied().collect(),
+            owners: member.owners.clone(),
         }
     }
 }
@@ -131,6 +143,16 @@ impl Knowledge {
     /// Adds the stdio servers that a client's file declares. A file or an entry that leash does not understand declares
     /// none.
     pub fn declare(&mut self, file: &ConfigFile) {
+        self.add(file, false);
+    }
+
+    /// The same for a project that the user did not name, but in which a process works. A file in such a directory may
+    /// be someone else's idea of a server: it is certain only for processes that work in the project, too.
+    pub fn declare_found(&mut self, file: &ConfigFile) {
+        self.add(file, true);
+    }
+
+    fn add(&mut self, file: &ConfigFile, inside_only: bool) {
         // The kernel reports directories without symbolic links.
         let real =
             |dir: String| fs::canonicalize(&dir).ok().and_then(|dir| dir.to_str().map(str::to_owned)).unwrap_or(dir);
@@ -146,8 +168,16 @@ impl Knowledge {
                 command: std::iter::once(command).chain(args).cloned().collect(),
                 cwd: cwd.map(real),
                 project: project.map(real),
+                inside_only,
             });
         }
+    }
+
+    /// The clients that start a server with leash, each once.
+    pub fn adopted_clients(&self) -> BTreeSet<&str> {
+        let is_leash = |command: &[String]| matches!(command, [program, run, ..] if program_name(program) == "leash" && run == "run");
+        let adopted = self.declared.iter().filter(|declared| is_leash(&declared.command));
+        adopted.map(|declared| declared.client.as_str()).collect()
     }
 
     /// Adds sessions that have ended.

@@ -175,7 +175,7 @@ impl<'a> Scan<'a> {
             'Z' => proc::arguments(&process.proc_dir()),
             _ => stat::arguments(process.id.pid),
         };
-        let known = self.matcher.server(process);
+        let known = self.matcher.server(process, None);
         let known = match known {
             // Directory and environment decide whether the command is the declared one.
             Some(Evidence::Declared { .. } | Evidence::Resembles { .. }) => {
@@ -183,7 +183,7 @@ impl<'a> Scan<'a> {
                 let cwd = fs::read_link(format!("{dir}/cwd")).ok();
                 process.cwd = cwd.and_then(|cwd| cwd.into_os_string().into_string().ok());
                 process.variables = stat::environment(&dir, &self.knowledge.declared_variables().collect());
-                self.matcher.server(process)
+                self.matcher.server(process, None)
             }
             known => known,
         };
@@ -248,7 +248,8 @@ impl<'a> Scan<'a> {
                 around.insert(pid);
             }
         }
-        let recorded = self.knowledge.leashed.iter().flat_map(|leashed| &leashed.processes);
+        let recorded =
+            self.knowledge.leashed.iter().flat_map(|leashed| leashed.attendants.iter().chain(&leashed.processes));
         judged.extend(recorded.filter_map(|id| facts.same(id)).map(|process| process.id.pid));
         let mut open: Vec<i32> = judged.iter().copied().collect();
         while let Some(pid) = open.pop() {

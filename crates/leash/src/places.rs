@@ -11,9 +11,11 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use leash_gateway::control_client;
-use leash_orphans::clients::Roots;
+use leash_orphans::clients::{ConfigFile, Roots, found_project_configs};
+use leash_orphans::knowledge::projects;
 use leash_tree::ledger;
 use leash_tree::places::Places;
+use leash_tree::platform::proc::Proc;
 
 use self::known::KnownPlace;
 use crate::runtime_dir;
@@ -171,6 +173,16 @@ fn config_home() -> Option<PathBuf> {
 /// `/nonexistent` there.
 fn home() -> Option<PathBuf> {
     path_variable("HOME").or_else(|| env::home_dir().filter(|dir| dir.is_absolute() && is_ours(dir)))
+}
+
+/// The directories in which processes of this user work, and the projects around them.
+pub(crate) fn project_dirs(proc: &Proc) -> Vec<PathBuf> {
+    projects::directories(proc, my_uid(), home().as_deref())
+}
+
+/// The configuration files in such a directory.
+pub(crate) fn found_configs(dir: &Path) -> Vec<ConfigFile> {
+    found_project_configs(dir, my_uid())
 }
 
 /// The directories with the configurations of MCP clients, if there is a home.

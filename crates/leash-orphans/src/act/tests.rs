@@ -64,6 +64,7 @@ fn finding(root: Identity, tree: Vec<Identity>, verdict: Verdict) -> Finding {
         role: TreeRole::Server,
         root,
         tree,
+        holder: None,
         client: Some("Test".to_owned()),
         server: Some("sheep".to_owned()),
         identified_by: Evidence::Package { package: "sheep".to_owned() },

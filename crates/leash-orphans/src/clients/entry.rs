@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use leash_model::launch::after_run_options;
+
 use super::text::{self, Node, Value};
 use super::{ConfigFile, Shape};
 
@@ -43,25 +45,11 @@ impl ServerLaunch {
     /// The server's own command line: the words after `leash run` and its options, or all words.
     pub fn unleashed(&self) -> Vec<&str> {
         let words = self.words();
-        let own =
-            leash_word(&words).filter(|leash| words[leash + 1] == "run").map(|leash| after_options(&words, leash + 2));
+        let own = leash_word(&words)
+            .filter(|leash| words[leash + 1] == "run")
+            .map(|leash| after_run_options(&words, leash + 2));
         own.map_or_else(|| words.clone(), |own| words[own..].to_vec())
     }
-}
-
-/// The index of the first word that is neither an option of `leash run` nor an option's value. Of its options, only
-/// `-v` has no value.
-fn after_options(words: &[&str], mut at: usize) -> usize {
-    while let Some(word) = words.get(at) {
-        match *word {
-            "--" => return at + 1,
-            "-v" | "--verbose" => at += 1,
-            word if word.starts_with("--") && word.contains('=') => at += 1,
-            word if word.starts_with('-') => at += 2,
-            _ => return at,
-        }
-    }
-    words.len()
 }
 
 /// The index of the word `leash`, if the next word is a leash command that holds a server.

@@ -15,7 +15,7 @@ pub mod translate;
 use std::path::PathBuf;
 
 pub use entry::{ConfigEntry, ServerLaunch};
-pub use places::{ConfigFile, Roots, configs, project_configs};
+pub use places::{ConfigFile, Roots, configs, found_project_configs, project_configs};
 pub use recognise::recognise;
 pub use table::CLIENTS;
 pub use text::Format;

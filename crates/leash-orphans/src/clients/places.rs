@@ -1,8 +1,8 @@
 //! Finding and reading the configuration files that exist.
 
-use std::fs::OpenOptions;
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -89,6 +89,9 @@ impl ConfigFile {
 /// client writes a larger file.
 const LARGEST: u64 = 256 << 20;
 
+/// The largest file that is read in a directory that the user did not name. Real ones have a few kilobytes.
+const LARGEST_FOUND: u64 = 1 << 20;
+
 /// Reads every existing configuration file. A file that can't be read gives a note.
 pub fn configs(roots: &Roots) -> (Vec<ConfigFile>, Vec<Note>) {
     let mut found: Vec<ConfigFile> = Vec::new();
@@ -113,17 +116,32 @@ pub fn configs(roots: &Roots) -> (Vec<ConfigFile>, Vec<Note>) {
 
 /// Reads the configuration files of the project in a directory. A file that can't be read is left out.
 pub fn project_configs(dir: &Path) -> Vec<ConfigFile> {
+    project_configs_if(dir, |_| true)
+}
+
+/// The same for a directory that the user did not name: small files of this user or of root only, because others can
+/// write to a directory such as /tmp.
+pub fn found_project_configs(dir: &Path, uid: u32) -> Vec<ConfigFile> {
+    project_configs_if(dir, |meta| [uid, 0].contains(&meta.uid()) && meta.len() <= LARGEST_FOUND)
+}
+
+fn project_configs_if(dir: &Path, is_wanted: impl Fn(&Metadata) -> bool) -> Vec<ConfigFile> {
     let places = CLIENTS.iter().flat_map(|client| client.places.iter().map(move |place| (client, place)));
     let of_projects = places.filter(|(_, place)| place.root == Root::Project);
     let read = |(client, place): (&'static Client, &'static ConfigPlace)| {
         let path = dir.join(place.path);
-        Some(ConfigFile { client, place, text: read(&path).ok().flatten()?, path })
+        Some(ConfigFile { client, place, text: read_if(&path, &is_wanted).ok().flatten()?, path })
     };
     of_projects.filter_map(read).collect()
 }
 
 /// The text of a file, or `None` if it does not exist.
 pub fn read(path: &Path) -> io::Result<Option<String>> {
+    read_if(path, |_| true)
+}
+
+/// The same; `None` as well if the file is not wanted.
+fn read_if(path: &Path, is_wanted: impl Fn(&Metadata) -> bool) -> io::Result<Option<String>> {
     // Opening a FIFO without a writer would block, so open without blocking.
     let nonblocking = OFlags::NONBLOCK.bits().cast_signed();
     let file = match OpenOptions::new().read(true).custom_flags(nonblocking).open(path) {
@@ -136,6 +154,9 @@ pub fn read(path: &Path) -> io::Result<Option<String>> {
     let meta = file.metadata()?;
     if !meta.is_file() {
         return Err(io::Error::other("it is not a regular file"));
+    }
+    if !is_wanted(&meta) {
+        return Ok(None);
     }
     if meta.len() > LARGEST {
         return Err(io::Error::other("it is too large for a configuration"));
@@ -224,6 +245,23 @@ mod tests {
         let texts: Vec<_> = notes.iter().map(|note| note.text.as_str()).collect();
         let no_file = "it can't be read: it is not a regular file";
         assert_eq!(texts, ["it can't be read: it is not UTF-8", no_file, no_file]);
+    }
+
+    /// Others can write to a directory such as /tmp.
+    #[test]
+    fn found_projects_have_small_files_of_their_user_or_root() {
+        let dir = Scratch::new();
+        put(&dir, ".mcp.json", b"{}");
+        put(&dir, ".cursor/mcp.json", &vec![b' '; 2 << 20]);
+        let me = rustix::process::geteuid();
+        let found = |uid: u32| found_project_configs(&dir, uid).iter().map(|file| file.client.id).collect::<Vec<_>>();
+        assert_eq!(found(me.as_raw()), ["claude-code"]);
+        if me.is_root() {
+            std::os::unix::fs::chown(dir.join(".mcp.json"), Some(4242), None).expect("root may do that");
+            assert_eq!(found(4242), ["claude-code"]);
+        }
+        assert_eq!(found(4243), Vec::<&str>::new());
+        assert_eq!(found_project_configs(&dir.join("none"), me.as_raw()).len(), 0);
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub enum Evidence {
         stream: StdioStream,
         /// The holder.
         by: Identity,
-        /// Its short name.
+        /// The client whose program it is, else its command in short.
         name: String,
     },
     /// Only processes of the server's own tree hold the other end.
@@ -98,7 +98,7 @@ pub enum Evidence {
     Parent {
         /// The parent.
         by: Identity,
-        /// Its short name.
+        /// The client whose program it is, else its command in short.
         name: String,
     },
     /// A program of a client is above it.

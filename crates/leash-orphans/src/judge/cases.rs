@@ -8,6 +8,7 @@ use crate::clients::{CLIENTS, Client};
 use crate::facts::{Evidence, Facts, Process};
 use crate::knowledge::identify::{self, Matcher};
 use crate::knowledge::{Knowledge, LeashedRun};
+use leash_model::launch::short_package;
 use leash_tree::owner::wrapper::is_wrapper;
 use leash_tree::tree::spec;
 
@@ -40,7 +41,10 @@ struct CaseSearch<'a> {
     facts: &'a Facts,
     knowledge: &'a Knowledge,
     children: HashMap<i32, Vec<&'a Process>>,
+    matcher: Matcher<'a>,
     servers: HashMap<i32, (Evidence, Option<&'a LeashedRun>)>,
+    /// Processes of leash that look after a run.
+    attendants: HashMap<i32, &'a LeashedRun>,
     hosts: HashMap<i32, &'static str>,
 }
 
@@ -101,20 +105,26 @@ impl<'a> CaseSearch<'a> {
             if facts.process(process.ppid).is_some_and(|parent| parent.id.start <= process.id.start) {
                 children.entry(process.ppid).or_default().push(process);
             }
-            if let Some(evidence) = matcher.server(process) {
+            if let Some(evidence) = matcher.server(process, None) {
                 servers.insert(process.id.pid, (evidence, None));
             } else if let Some(client) = identify::client_of(&process.comm, &process.argv) {
                 hosts.insert(process.id.pid, client.name);
             }
         }
+        let mut attendants = HashMap::new();
         for leashed in &knowledge.leashed {
+            for process in leashed.attendants.iter().filter_map(|id| facts.same(id)) {
+                attendants.entry(process.id.pid).or_insert(leashed);
+            }
             for process in leashed.processes.iter().filter_map(|id| facts.same(id)) {
                 let mark = || Evidence::Mark { session: leashed.session.clone() };
                 let (_, by) = servers.entry(process.id.pid).or_insert_with(|| (mark(), None));
                 *by = Some(leashed);
             }
         }
-        CaseSearch { facts, knowledge, children, servers, hosts }
+        // leash is not the server, also where its own command line is in a client's configuration.
+        servers.retain(|pid, _| !attendants.contains_key(pid));
+        CaseSearch { facts, knowledge, children, matcher, servers, attendants, hosts }
     }
 
     /// The topmost process of the server that `process` belongs to: it climbs over servers, and over wrappers with the
@@ -123,7 +133,7 @@ impl<'a> CaseSearch<'a> {
         let mut root = process;
         for above in self.facts.ancestors(process) {
             let pid = above.id.pid;
-            if self.hosts.contains_key(&pid) || self.facts.is_reaper(pid) {
+            if self.hosts.contains_key(&pid) || self.attendants.contains_key(&pid) || self.facts.is_reaper(pid) {
                 break;
             }
             let shares_stdin = above.stdin.inode().is_some() && above.stdin.inode() == root.stdin.inode();
@@ -136,11 +146,13 @@ impl<'a> CaseSearch<'a> {
     }
 
     fn case(&self, root: &'a Process, named: &'a Process) -> Option<Case<'a>> {
-        let (identified_by, _) = self.servers.get(&root.id.pid).or_else(|| self.servers.get(&named.id.pid))?.clone();
+        let known = if self.servers.contains_key(&root.id.pid) { root } else { named };
+        let (identified_by, _) = self.servers.get(&known.id.pid)?.clone();
         let of_tree = |pid: &i32| self.servers.get(pid).and_then(|(_, leashed)| *leashed);
         let leashed = of_tree(&root.id.pid).or_else(|| of_tree(&named.id.pid)).or_else(|| {
             // A keeper is no server, but its descendants are leashed.
-            self.facts.ancestors(root).find_map(|above| of_tree(&above.id.pid))
+            let mut above = self.facts.ancestors(root).map(|above| above.id.pid);
+            above.find_map(|pid| of_tree(&pid).or_else(|| self.attendants.get(&pid).copied()))
         });
         let session = root.marks.get(spec::MARK).or_else(|| named.marks.get(spec::MARK));
         // leash ends the servers that it has started, even if its host is gone.
@@ -149,33 +161,38 @@ impl<'a> CaseSearch<'a> {
         let foreign_leash = session.filter(|_| leashed.is_none());
         let host = self.host_above(root);
         let marked = || client_by_mark(root).or_else(|| client_by_mark(named));
-        let (client, server) = match &identified_by {
-            Evidence::Declared { client, name } | Evidence::Resembles { client, name } => {
-                (Some(client.clone()), Some(name.clone()))
+        // A configuration proves no client, because several clients may have a copy of it.
+        let client = host.as_ref().map(|(_, client)| client.clone()).or_else(marked);
+        // The client that holds it may call it otherwise than the first that has its command.
+        let declared = |client: &str| self.matcher.server(known, Some(client));
+        let by_holder = || root.stdin.holders().find_map(|id| self.hosts.get(&self.facts.same(id)?.id.pid).copied());
+        let identified_by = match identified_by {
+            Evidence::Declared { .. } | Evidence::Resembles { .. } => {
+                by_holder().or(client.as_deref()).and_then(declared).unwrap_or(identified_by)
             }
-            Evidence::Package { package } => (None, Some(package.clone())),
-            _ => (None, leashed.map(|leashed| leashed.name.clone())),
+            other => other,
         };
-        // The real ancestor is better evidence than a configuration, because several clients may have a copy of that.
-        let client = host.as_ref().map(|(_, client)| client.clone()).or_else(marked).or(client);
-        Some(Case {
-            server,
-            leashed,
-            foreign_leash,
-            host,
-            ..self.bare_case(TreeRole::Server, root, identified_by, client)
-        })
+        let server = match (leashed, &identified_by) {
+            (Some(leashed), _) => Some(leashed.name.clone()),
+            (None, Evidence::Declared { name, .. } | Evidence::Resembles { name, .. }) => Some(name.clone()),
+            (None, Evidence::Package { package }) => Some(short_package(package)),
+            (None, _) => None,
+        };
+        let recorded = leashed.iter().flat_map(|leashed| &leashed.processes).filter_map(|id| self.facts.same(id));
+        let case = self.bare_case(TreeRole::Server, root, recorded, identified_by);
+        Some(Case { client, server, leashed, foreign_leash, host, ..case })
     }
 
-    /// A case with its tree, and without the name of a server, a leash, and a host above it.
+    /// A case with its tree, which includes `recorded`, and without a client, the name of a server, a leash, and a host
+    /// above it.
     fn bare_case(
         &self,
         role: TreeRole,
         root: &'a Process,
+        recorded: impl Iterator<Item = &'a Process>,
         identified_by: Evidence,
-        client: Option<String>,
     ) -> Case<'a> {
-        let tree = self.tree(root);
+        let tree = self.tree(root, recorded);
         let members = tree.iter().map(|member| member.id.pid).collect();
         Case {
             role,
@@ -183,7 +200,7 @@ impl<'a> CaseSearch<'a> {
             tree,
             members,
             identified_by,
-            client,
+            client: None,
             server: None,
             leashed: None,
             foreign_leash: None,
@@ -196,11 +213,12 @@ impl<'a> CaseSearch<'a> {
         above.find_map(|above| Some((above, (*self.hosts.get(&above.id.pid)?).to_owned())))
     }
 
-    /// All processes that are proved to come from `root`: its descendants, processes in a session that one of them
+    /// All processes that are proved to come from `root`: the recorded ones, its descendants, processes in a session that one of them
     /// leads, and processes with the same stdin and stdout as the root.
-    fn tree(&self, root: &'a Process) -> Vec<&'a Process> {
+    fn tree(&self, root: &'a Process, recorded: impl Iterator<Item = &'a Process>) -> Vec<&'a Process> {
         let mut tree = vec![root];
         let mut members = Pids::from([root.id.pid]);
+        tree.extend(recorded.filter(|process| members.insert(process.id.pid)));
         let mut next = 0;
         loop {
             while let Some(member) = tree.get(next).copied() {
@@ -248,7 +266,8 @@ impl<'a> CaseSearch<'a> {
                 continue;
             }
             let identified_by = Evidence::Mark { session: session.clone() };
-            remnants.push(self.bare_case(TreeRole::Remnant, process, identified_by, client_by_mark(process)));
+            let case = self.bare_case(TreeRole::Remnant, process, std::iter::empty(), identified_by);
+            remnants.push(Case { client: client_by_mark(process), ..case });
         }
         remnants
     }
@@ -260,7 +279,8 @@ impl<'a> CaseSearch<'a> {
             return None;
         }
         let identified_by = Evidence::HostProgram { client: client.to_owned() };
-        Some(self.bare_case(TreeRole::Host, process, identified_by, Some(client.to_owned())))
+        let case = self.bare_case(TreeRole::Host, process, std::iter::empty(), identified_by);
+        Some(Case { client: Some(client.to_owned()), ..case })
     }
 }
 

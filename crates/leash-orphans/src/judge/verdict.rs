@@ -49,6 +49,24 @@ pub enum TreeRole {
     Remnant,
 }
 
+/// The process that holds a server: it has the other end of its stdin, or of its stdout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The process.
+    pub process: Identity,
+    /// The client whose program it is; `None` if it is no program of a known client.
+    pub client: Option<String>,
+    /// Its command in short, such as `node host.mjs`.
+    pub command: String,
+}
+
+impl Holder {
+    /// The name of its client, else its command.
+    pub fn name(&self) -> &str {
+        self.client.as_deref().unwrap_or(&self.command)
+    }
+}
+
 /// A server (or host, or remnant), its process tree, and the verdict about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
@@ -58,9 +76,11 @@ pub struct Finding {
     pub root: Identity,
     /// Its processes, the root first.
     pub tree: Vec<Identity>,
-    /// The client it belongs to, if known.
+    /// The process that holds it, if one does and can be seen.
+    pub holder: Option<Holder>,
+    /// The client whose program holds it; without a holder, the client above it, or the one whose mark it has.
     pub client: Option<String>,
-    /// The server's name in the client's configuration, or the package.
+    /// The server's name: its key in a client's configuration, or that of its package.
     pub server: Option<String>,
     /// The evidence for its kind.
     #[serde(rename = "is")]
@@ -76,6 +96,17 @@ pub struct Finding {
     /// The time since the start of the root.
     #[serde(serialize_with = "as_ms", rename = "age_ms")]
     pub age: Duration,
+}
+
+impl Finding {
+    /// The entry with the same command in the configuration of a client: the client, and the server's key there. Such
+    /// an entry does not prove that this client started it.
+    pub fn same_command(&self) -> Option<(&str, &str)> {
+        match &self.identified_by {
+            Evidence::Declared { client, name } | Evidence::Resembles { client, name } => Some((client, name)),
+            _ => None,
+        }
+    }
 }
 
 fn as_ms<S: serde::Serializer>(span: &Duration, serializer: S) -> Result<S::Ok, S::Error> {

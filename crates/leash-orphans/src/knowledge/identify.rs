@@ -9,12 +9,9 @@ use super::{DeclaredCommand, Knowledge, PACKAGES, ServerPackage};
 use crate::clients::{CLIENTS, Client};
 use crate::facts::{Evidence, Process};
 
-mod launch;
-mod name;
 mod variables;
 
-use launch::{LaunchedProgram, Launcher};
-pub use name::server_name;
+use leash_model::launch::{LaunchedProgram, Launcher};
 pub(super) use variables::named as named_variables;
 use variables::{expand, fits, has_variables, is_all_variable};
 
@@ -51,24 +48,25 @@ impl<'a> Matcher<'a> {
         Matcher { declared: knowledge.declared.iter().map(PreparedCommand::new).collect() }
     }
 
-    /// The reason to take a process for an MCP server; `None` if it is none.
-    pub fn server(&self, process: &Process) -> Option<Evidence> {
+    /// The reason to take a process for an MCP server; `None` if it is none. Of several clients that declare the same
+    /// command, `client` is preferred.
+    pub fn server(&self, process: &Process, client: Option<&str>) -> Option<Evidence> {
         let launch = LaunchedProgram::of(&process.argv)?;
-        let mut likely = None;
+        let mut best: Option<((Agreement, bool), &DeclaredCommand)> = None;
         for known in &self.declared {
-            match known.agreement(&launch, process) {
-                Agreement::Certain => {
-                    let DeclaredCommand { client, name, .. } = known.declared;
-                    return Some(Evidence::Declared { client: client.clone(), name: name.clone() });
-                }
-                Agreement::Likely => likely = likely.or(Some(known.declared)),
-                Agreement::No => {}
+            let agreement = known.agreement(&launch, process);
+            let rank = (agreement, client == Some(&known.declared.client));
+            if agreement != Agreement::No && best.is_none_or(|(best, _)| rank > best) {
+                best = Some((rank, known.declared));
             }
         }
-        if let Some(package) = PACKAGES.iter().find(|package| launch.is_package(package)) {
+        if let Some(((Agreement::Certain, _), DeclaredCommand { client, name, .. })) = best {
+            return Some(Evidence::Declared { client: client.clone(), name: name.clone() });
+        }
+        if let Some(package) = PACKAGES.iter().find(|package| is_package(&launch, package)) {
             return Some(Evidence::Package { package: package_name(&launch.target, package) });
         }
-        likely.map(|declared| Evidence::Resembles { client: declared.client.clone(), name: declared.name.clone() })
+        best.map(|(_, declared)| Evidence::Resembles { client: declared.client.clone(), name: declared.name.clone() })
     }
 }
 
@@ -99,6 +97,15 @@ impl<'a> PreparedCommand<'a> {
     }
 
     fn agreement(&self, launch: &LaunchedProgram, process: &Process) -> Agreement {
+        let is_inside = || process.cwd.as_ref().zip(self.declared.project.as_ref());
+        let is_inside = || is_inside().is_some_and(|(cwd, project)| Path::new(cwd).starts_with(project));
+        match self.agreement_anywhere(launch, process) {
+            Agreement::Certain if self.declared.inside_only && !is_inside() => Agreement::Likely,
+            agreement => agreement,
+        }
+    }
+
+    fn agreement_anywhere(&self, launch: &LaunchedProgram, process: &Process) -> Agreement {
         if let Some(meant) = &self.fixed {
             return self.compare(launch, meant, process);
         }
@@ -128,7 +135,7 @@ impl<'a> PreparedCommand<'a> {
 
     fn compare(&self, launch: &LaunchedProgram, meant: &LaunchedProgram, process: &Process) -> Agreement {
         let directory = self.directory(meant, process);
-        let words = launch.agreement(meant, directory.as_deref(), process);
+        let words = same_launch(launch, meant, directory.as_deref(), process);
         if words == Agreement::No || !meant.depends_on_directory() || launch.shares_environment(meant) {
             return words;
         }
@@ -199,46 +206,49 @@ fn same_program(program: &str, declared: &str, process: &Process) -> Agreement {
     if is_in_path { Agreement::Certain } else { Agreement::Likely }
 }
 
-impl LaunchedProgram {
-    /// Compares this launch with the declared one, which starts in `directory`.
-    fn agreement(&self, meant: &LaunchedProgram, directory: Option<&str>, process: &Process) -> Agreement {
-        let target = match (self.launcher, meant.launcher) {
-            (Launcher::Runner, Launcher::Runner) => fits(unversioned(&self.target), unversioned(&meant.target)),
-            // npx and uvx finally start a file of the package.
-            (Launcher::Interpreter | Launcher::Exec, Launcher::Runner) if has_variables(&meant.target) => Agreement::No,
-            (Launcher::Interpreter | Launcher::Exec, Launcher::Runner) => {
-                comes_from_runner(&self.target, unversioned(&meant.target), directory)
-            }
-            // `#!/usr/bin/env node`.
-            (Launcher::Interpreter | Launcher::Exec, Launcher::Exec) => {
-                same_program(&self.target, &meant.target, process)
-            }
-            (Launcher::Interpreter, Launcher::Interpreter) | (Launcher::Module, Launcher::Module) => {
-                fits(&self.target, &meant.target)
-            }
-            (Launcher::Exec | Launcher::Module | Launcher::Interpreter, _) | (Launcher::Runner, _) => Agreement::No,
-        };
-        target.min(same_args(&self.args, &meant.args))
-    }
-
-    fn is_package(&self, (name, programs): &ServerPackage) -> bool {
-        let beginning = name.strip_suffix('*');
-        match self.launcher {
-            Launcher::Runner => match beginning {
-                Some(beginning) => unversioned(&self.target).starts_with(beginning),
-                None => unversioned(&self.target) == *name,
-            },
-            Launcher::Module => beginning.is_none() && self.target.split('.').next() == Some(&name.replace('-', "_")),
-            Launcher::Interpreter => match beginning {
-                Some(beginning) => self.target.contains(&format!("/node_modules/{beginning}")),
-                None => {
-                    comes_from(&self.target, name)
-                        || programs.iter().any(|program| is_installed_as(&self.target, program))
-                }
-            },
-            // An executable may have any name, so its name proves no package.
-            Launcher::Exec => false,
+/// Compares a launch with the declared one, which starts in `directory`.
+fn same_launch(
+    launch: &LaunchedProgram,
+    meant: &LaunchedProgram,
+    directory: Option<&str>,
+    process: &Process,
+) -> Agreement {
+    let target = match (launch.launcher, meant.launcher) {
+        (Launcher::Runner, Launcher::Runner) => fits(unversioned(&launch.target), unversioned(&meant.target)),
+        // npx and uvx finally start a file of the package.
+        (Launcher::Interpreter | Launcher::Exec, Launcher::Runner) if has_variables(&meant.target) => Agreement::No,
+        (Launcher::Interpreter | Launcher::Exec, Launcher::Runner) => {
+            comes_from_runner(&launch.target, unversioned(&meant.target), directory)
         }
+        // `#!/usr/bin/env node`.
+        (Launcher::Interpreter | Launcher::Exec, Launcher::Exec) => {
+            same_program(&launch.target, &meant.target, process)
+        }
+        (Launcher::Interpreter, Launcher::Interpreter) | (Launcher::Module, Launcher::Module) => {
+            fits(&launch.target, &meant.target)
+        }
+        (Launcher::Exec | Launcher::Module | Launcher::Interpreter, _) | (Launcher::Runner, _) => Agreement::No,
+    };
+    target.min(same_args(&launch.args, &meant.args))
+}
+
+fn is_package(launch: &LaunchedProgram, (name, programs): &ServerPackage) -> bool {
+    let beginning = name.strip_suffix('*');
+    match launch.launcher {
+        Launcher::Runner => match beginning {
+            Some(beginning) => unversioned(&launch.target).starts_with(beginning),
+            None => unversioned(&launch.target) == *name,
+        },
+        Launcher::Module => beginning.is_none() && launch.target.split('.').next() == Some(&name.replace('-', "_")),
+        Launcher::Interpreter => match beginning {
+            Some(beginning) => launch.target.contains(&format!("/node_modules/{beginning}")),
+            None => {
+                comes_from(&launch.target, name)
+                    || programs.iter().any(|program| is_installed_as(&launch.target, program))
+            }
+        },
+        // An executable may have any name, so its name proves no package.
+        Launcher::Exec => false,
     }
 }
 

@@ -42,8 +42,14 @@ impl Stage {
     fn set() -> Stage {
         let name = format!("leash-test-{}", id::random());
         let command = vec![name.clone(), "1000".to_owned()];
-        let declared =
-            DeclaredCommand { client: "Test".to_owned(), name: name.clone(), command, cwd: None, project: None };
+        let declared = DeclaredCommand {
+            client: "Test".to_owned(),
+            name: name.clone(),
+            command,
+            cwd: None,
+            project: None,
+            inside_only: false,
+        };
         Stage { name, knowledge: Knowledge { declared: vec![declared], ..Knowledge::default() } }
     }
 

@@ -64,7 +64,7 @@ impl UnrelatedProcesses {
     /// Begins a scan.
     pub(super) fn begin(&mut self, knowledge: &Knowledge) {
         let mut hasher = DefaultHasher::new();
-        knowledge.declared.iter().for_each(|declared| declared.command.hash(&mut hasher));
+        knowledge.declared.iter().for_each(|declared| (&declared.command, &declared.project).hash(&mut hasher));
         let declared = hasher.finish();
         self.scans += 1;
         if self.scans >= SCANS || declared != self.declared {

@@ -8,6 +8,7 @@
 
 pub mod contained_tree;
 pub(crate) mod control;
+pub mod default_name;
 pub mod driver;
 pub mod failure;
 pub mod first_look;

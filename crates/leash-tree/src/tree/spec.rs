@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::default_name::default_name;
 use crate::contain::caps::Caps;
 use crate::platform::linux::InheritedSignals;
 use leash_model::containment::ContainmentWish;
@@ -25,7 +26,7 @@ const SHOWN_COMMAND: usize = 4096;
 /// ```
 /// use leash_tree::tree::Spec;
 /// let spec = Spec::new(["npx", "-y", "@modelcontextprotocol/server-everything"]).grace(std::time::Duration::ZERO);
-/// assert_eq!(spec.name(), "npx");
+/// assert_eq!(spec.name(), "server-everything");
 /// ```
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
@@ -85,7 +86,7 @@ impl Spec {
         self
     }
 
-    /// Sets the name for listings. By default it is the command's name.
+    /// Sets the name for listings. By default it is that of the package, script, module, image or program.
     #[must_use]
     pub fn named(mut self, name: impl Into<String>) -> Spec {
         self.name = Some(name.into());
@@ -157,13 +158,8 @@ impl Spec {
 
     /// The name for listings.
     pub fn name(&self) -> String {
-        let program = || {
-            self.command
-                .first()
-                .and_then(|command| Path::new(command).file_name())
-                .map(|name| name.to_string_lossy().into_owned())
-        };
-        self.name.clone().or_else(program).unwrap_or_default()
+        let default = || default_name(&self.command, self.cwd.as_deref());
+        self.name.clone().or_else(default).unwrap_or_default()
     }
 
     /// The session's id.

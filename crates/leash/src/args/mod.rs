@@ -21,7 +21,7 @@ pub(crate) use adopt::{Adopt, Release};
 pub(crate) use attach::{Attach, AttachTarget};
 pub(crate) use check::{Check, CheckRole};
 pub(crate) use connect::{Connect, TransportArg};
-pub(crate) use orphans::{Reap, Watch, Why};
+pub(crate) use orphans::{Reap, Watch, Why, WhyTarget};
 pub(crate) use serve::{ControlArgs, HttpTransportArg, LocalUsersArg, Serve, SessionOwnerArg, SingleServer};
 pub(crate) use session_name::{SessionName, Unresolved};
 pub(crate) use values::{OwnerArg, Pair};
@@ -110,7 +110,7 @@ pub(crate) struct Run {
     /// Join the session that this variable names; unset, it is a session of its own
     #[arg(long, value_name = "VARIABLE", value_parser = values::short, conflicts_with = "session")]
     pub(crate) session_env: Option<String>,
-    /// A name for listings [default: the command's]
+    /// A name for listings [default: that of the package, script, module, image or program]
     #[arg(long, value_parser = values::short)]
     pub(crate) name: Option<String>,
     /// A label for listings and receipts; may be repeated

@@ -10,18 +10,42 @@ use super::values;
 
 /// Show which process holds a server, the evidence, and what would end it
 ///
-/// PID may be any process of the server, or any process at all.
+/// PID may be any process of the server, or any process at all. RUN is the id of a run of leash, or its beginning, or a
+/// session with one server.
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// The process
-    #[arg(value_parser = clap::value_parser!(i32).range(1..))]
-    pub(crate) pid: i32,
-    /// Also read the servers of the project in this directory; may be repeated [default: the working directory]
+    /// The process, or a run of leash
+    #[arg(value_name = "PID|RUN", value_parser = WhyTarget::parse)]
+    pub(crate) target: WhyTarget,
+    /// Also read the servers of the project in this directory; may be repeated
+    ///
+    /// leash finds the projects in which your processes work by itself. The servers of a named project are certain also
+    /// for processes that work elsewhere.
     #[arg(long = "project", value_name = "DIR")]
     pub(crate) projects: Vec<PathBuf>,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// The subject of `leash why`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WhyTarget {
+    /// Any process.
+    Process(i32),
+    /// The id of a run or a session, or its beginning.
+    Run(String),
+}
+
+impl WhyTarget {
+    /// A number is a process.
+    fn parse(text: &str) -> Result<WhyTarget, String> {
+        if !text.chars().all(|letter| letter.is_ascii_digit()) {
+            return values::short(text).map(WhyTarget::Run);
+        }
+        let pid = text.parse().ok().filter(|pid| *pid > 0);
+        pid.map(WhyTarget::Process).ok_or_else(|| "it is neither a PID nor an id".to_owned())
+    }
 }
 
 /// End orphaned MCP servers, also those that other programs started
@@ -52,7 +76,10 @@ pub(crate) struct Reap {
     /// properly
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = values::duration)]
     pub(crate) settle: Duration,
-    /// Also read the servers of the project in this directory; may be repeated [default: the working directory]
+    /// Also read the servers of the project in this directory; may be repeated
+    ///
+    /// leash finds the projects in which your processes work by itself. The servers of a named project are certain also
+    /// for processes that work elsewhere.
     #[arg(long = "project", value_name = "DIR")]
     pub(crate) projects: Vec<PathBuf>,
     /// Print JSON

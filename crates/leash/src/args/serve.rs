@@ -86,7 +86,7 @@ pub(crate) struct ControlArgs {
 /// One server on the command line.
 #[derive(Debug, Args)]
 pub(crate) struct SingleServer {
-    /// Its name, which is its path: /NAME/mcp [default: that of its package, script or program, or its host]
+    /// Its name, which is its path: /NAME/mcp [default: that of its package, script, module, image or program, or its host]
     #[arg(long)]
     pub(crate) name: Option<String>,
     /// It is an HTTP server at this address

@@ -56,9 +56,10 @@ pub(super) fn complete() -> Option<u8> {
 fn command() -> Command {
     let mut command = Cli::command();
     command.build();
-    let lists: [(&str, &str, Candidates); 13] = [
+    let lists: [(&str, &str, Candidates); 14] = [
         ("ps", "session", sessions),
         ("end", "sessions", sessions),
+        ("why", "target", sessions),
         ("end", "matching", labels),
         ("run", "session", sessions),
         ("connect", "session", sessions),

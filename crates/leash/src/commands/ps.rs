@@ -12,6 +12,7 @@ use leash_tree::platform::proc::Proc;
 use leash_tree::session::{Target, alive};
 use serde_json::{Value, json};
 
+use super::adopt::and_list;
 use super::choose::{self, Word};
 use super::control::Daemon;
 use super::survey::Survey;
@@ -42,6 +43,9 @@ pub(crate) fn ps(args: &Ps) -> u8 {
     };
     match args {
         Ps { json: true, .. } => printer.exact(as_json(&sessions, &others)),
+        _ if sessions.is_empty() => {
+            printer.data(&[nothing_runs(args, &others), others.shown(args)].into_iter().collect())
+        }
         Ps { tree: false, verbose: false, .. } => {
             printer.data(&[listing(&sessions, &ids), others.listing()].into_iter().collect())
         }
@@ -61,6 +65,25 @@ fn only<'a>(word: &str, sessions: &'a [AliveSession]) -> Result<&'a AliveSession
         Target::Run(run) => session.members.iter().any(|member| member.run == *run),
     };
     sessions.iter().find(is_meant).ok_or_else(|| format!("no session `{word}` is alive"))
+}
+
+/// The message when nothing runs under leash, and what to do next.
+fn nothing_runs(args: &Ps, others: &Unleashed) -> Text {
+    let place = if args.leashed || !others.is_empty() { "under leash" } else { "here" };
+    let adopted = &others.adopted_clients;
+    let next = if args.leashed {
+        "`leash ps` also lists the servers that other programs started.".to_owned()
+    } else if !adopted.is_empty() {
+        let whose = if adopted.len() == 1 { "its" } else { "their" };
+        format!("Restart {}; then `leash ps` shows {whose} servers.", and_list(adopted))
+    } else {
+        "`leash adopt` puts the servers of your MCP clients on the leash,\nand `leash run -- COMMAND` starts one."
+            .to_owned()
+    };
+    let mut text = Text::default();
+    add(&mut text, format_args!("No MCP server runs {place}."));
+    next.lines().for_each(|line| text.line(line));
+    text
 }
 
 /// The sessions that are alive, and the servers of other programs. The error is an exit code; its message was printed.

@@ -146,7 +146,7 @@ fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
         vec![
             finding.root.pid.to_string(),
             finding.server.clone().unwrap_or_else(|| "-".to_owned()),
-            finding.client.clone().unwrap_or_else(|| "-".to_owned()),
+            evidence::holder(finding).unwrap_or_else(|| "-".to_owned()),
             finding.tree.len().to_string(),
             bytes(resources.memory),
             bytes(resources.swap),

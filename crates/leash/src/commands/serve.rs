@@ -3,6 +3,7 @@
 mod file;
 
 use std::env;
+use std::ffi::OsString;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use leash_gateway::config::{
 };
 use leash_gateway::{ConfigSource, ControlError, ControlListen, ControlSocket, GatewayInputs, ServeError, Starter};
 use leash_orphans::clients::translate::name_for;
-use leash_orphans::knowledge::identify::server_name;
+use leash_tree::tree::default_name::default_name;
 use leash_tree::tree::first_look::FirstLook;
 use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::notice::Notice;
@@ -183,7 +184,7 @@ fn reread(args: &Serve, path: &Path) -> Result<Settings, String> {
 }
 
 fn single(args: &SingleServer) -> Result<Settings, ServeRefusal> {
-    let (target, default_name) = match (&args.url, args.command.split_first()) {
+    let (target, known) = match (&args.url, args.command.split_first()) {
         (Some(url), _) => {
             let upstream = upstream(url, args)?;
             let host = upstream.url.host().unwrap_or("server").to_owned();
@@ -191,7 +192,8 @@ fn single(args: &SingleServer) -> Result<Settings, ServeRefusal> {
         }
         (None, Some((command, rest))) => {
             let line = ServerCommand { command: command.clone(), args: rest.to_vec(), ..ServerCommand::default() };
-            (ServerTarget::Command(line), server_name(&args.command).unwrap_or_default())
+            let words: Vec<OsString> = args.command.iter().map(OsString::from).collect();
+            (ServerTarget::Command(line), default_name(&words, None).unwrap_or_default())
         }
         (None, None) => {
             let hint = "leash serve --name NAME -- COMMAND, or leash serve --name NAME --url URL";
@@ -200,7 +202,7 @@ fn single(args: &SingleServer) -> Result<Settings, ServeRefusal> {
     };
     let name = match &args.name {
         Some(name) => name.clone(),
-        None => name_for(&default_name, &[], &config::is_server_name),
+        None => name_for(&known, &[], &config::is_server_name),
     };
     let defaults = SessionPolicy::default();
     let policy = SessionPolicy {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use leash_model::alive::SessionMember;
+use leash_model::identity::Identity;
 use leash_model::receipt::Receipt;
 use leash_orphans::knowledge::LeashedRun;
 use leash_orphans::scan::{UnrelatedProcesses, scan, scan_again};
@@ -37,12 +38,14 @@ impl Survey {
     /// The same, with what the caller has opened.
     pub(super) fn new(proc: Proc, stores: Vec<Store>, projects: &[PathBuf]) -> Survey {
         let mut knowledge = Knowledge::default();
-        let here = std::env::current_dir().ok().into_iter().collect::<Vec<_>>();
-        let projects = if projects.is_empty() { &here } else { projects };
-        if let Some(roots) = places::roots(projects) {
-            // Errors in the clients' files do not matter here.
-            let (files, _) = clients::configs(&roots);
-            files.iter().for_each(|file| knowledge.declare(file));
+        // Errors in the clients' files do not matter here.
+        let files = places::roots(projects).map(|roots| clients::configs(&roots).0).unwrap_or_default();
+        files.iter().for_each(|file| knowledge.declare(file));
+        // The working directory of this process is among these.
+        for file in places::project_dirs(&proc).iter().flat_map(|dir| places::found_configs(dir)) {
+            if !files.iter().any(|known| known.path == file.path && known.client == file.client) {
+                knowledge.declare_found(&file);
+            }
         }
         for path in places::receipts_files() {
             let (receipts, _) = receipts::read(&path).unwrap_or_default();
@@ -89,9 +92,30 @@ impl Survey {
         (facts, findings)
     }
 
+    /// The trees that the ledger has now.
+    pub(super) fn trees(&self) -> impl Iterator<Item = SessionMember> {
+        self.stores.iter().flat_map(|store| alive::trees_now(store).unwrap_or_default())
+    }
+
+    /// The clients that start a server with leash.
+    pub(super) fn adopted_clients(&self) -> Vec<String> {
+        self.knowledge.adopted_clients().into_iter().map(str::to_owned).collect()
+    }
+
+    /// The runs that a process of leash looks after.
+    pub(super) fn runs_of(&self, attendant: &Identity) -> Vec<&LeashedRun> {
+        let runs = self.knowledge.leashed.iter();
+        runs.filter(|run| run.attendants.iter().any(|id| id.is(attendant))).collect()
+    }
+
+    /// The run to which a finding belongs.
+    pub(super) fn run(&self, finding: &Finding) -> Option<&LeashedRun> {
+        let is_its = |run: &&LeashedRun| run.processes.iter().any(|id| finding.tree.iter().any(|member| member.is(id)));
+        self.knowledge.leashed.iter().find(is_its)
+    }
+
     /// Reads the ledger again for each scan, because runs begin and end.
     fn read_ledger(&mut self) {
-        let trees = self.stores.iter().flat_map(|store| alive::trees_now(store).unwrap_or_default());
-        self.knowledge.leashed = trees.map(|tree| LeashedRun::of(&tree)).collect();
+        self.knowledge.leashed = self.trees().map(|tree| LeashedRun::of(&tree)).collect();
     }
 }

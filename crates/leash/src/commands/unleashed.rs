@@ -8,6 +8,8 @@ use leash_orphans::{Facts, Finding};
 use serde_json::{Value, json};
 
 use super::survey::Survey;
+use crate::args::Ps;
+use crate::output::evidence;
 use crate::output::printer::{bytes, span};
 use crate::output::table::{Column, table};
 use crate::output::text::{Text, add};
@@ -36,6 +38,8 @@ struct UnleashedServer {
 pub(super) struct Unleashed {
     facts: Facts,
     servers: Vec<UnleashedServer>,
+    /// The clients that start a server with leash.
+    pub(super) adopted_clients: Vec<String>,
 }
 
 /// Scans for them, beside the trees that run under leash.
@@ -51,7 +55,7 @@ pub(super) fn look(mut survey: Survey, trees: &[SessionMember]) -> Unleashed {
         finding,
     });
     let servers = servers.collect();
-    Unleashed { servers, facts }
+    Unleashed { servers, facts, adopted_clients: survey.adopted_clients() }
 }
 
 fn age_ms(finding: &Finding) -> u64 {
@@ -79,6 +83,11 @@ fn last_run(task: &str) -> Option<u64> {
 }
 
 impl Unleashed {
+    /// The table or the trees, as the options say.
+    pub(super) fn shown(&self, args: &Ps) -> Text {
+        if args.tree || args.verbose { self.trees() } else { self.listing() }
+    }
+
     /// A table; empty if there are no servers.
     pub(super) fn listing(&self) -> Text {
         let mut text = Text::default();
@@ -86,7 +95,17 @@ impl Unleashed {
             text.line("");
             text.append(table(&COLUMNS, &self.servers.iter().map(row).collect::<Vec<_>>()));
         }
+        for server in &self.servers {
+            if let Some(note) = evidence::same_command(&server.finding) {
+                add(&mut text, format_args!("{}: {note}", server.finding.root.pid));
+            }
+        }
         text
+    }
+
+    /// True if no server was found.
+    pub(super) fn is_empty(&self) -> bool {
+        self.servers.is_empty()
     }
 
     /// The same with each tree.
@@ -95,6 +114,9 @@ impl Unleashed {
         for server in &self.servers {
             let row = row(server).join("  ");
             add(&mut text, format_args!("{row}"));
+            if let Some(note) = evidence::same_command(&server.finding) {
+                add(&mut text, format_args!("  {note}"));
+            }
             for process in server.finding.tree.iter().filter_map(|id| self.facts.same(id)) {
                 let above = self.facts.ancestors(process);
                 let is_member = |pid: i32| server.finding.tree.iter().any(|id| id.pid == pid);
@@ -118,7 +140,7 @@ fn row(server: &UnleashedServer) -> Vec<String> {
     vec![
         finding.root.pid.to_string(),
         or_dash(finding.server.clone()),
-        or_dash(finding.client.clone()),
+        or_dash(evidence::holder(finding)),
         finding.tree.len().to_string(),
         bytes(server.resources.memory),
         bytes(server.resources.swap),

@@ -1,38 +1,61 @@
 //! `leash why`.
 
+use leash_model::alive::{AliveSession, MemberKind, SessionMember};
 use leash_model::duration;
+use leash_model::owner::Owner;
 use leash_orphans::facts::{DescriptorKind, OtherEnd};
+use leash_orphans::knowledge::LeashedRun;
 use leash_orphans::scan::resources;
 use leash_orphans::{Channel, Facts, Finding, JudgePolicy, Process};
+use leash_tree::session::Target;
 use serde_json::json;
 
+use super::choose::{self, Word};
 use super::survey::Survey;
-use crate::args::Why;
+use crate::args::{Why, WhyTarget};
 use crate::exit_code;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::text::{Text, add};
 use crate::output::{evidence, palette};
 
 pub(crate) fn why(args: &Why) -> u8 {
-    let printer = Printer::new(false);
-    let mut survey = match Survey::open(printer, &args.projects) {
-        Ok(survey) => survey,
-        Err(code) => return code,
+    explain(args, Printer::new(false)).unwrap_or_else(|code| code)
+}
+
+/// The error is an exit code; its message was printed.
+fn explain(args: &Why, printer: Printer) -> Result<u8, u8> {
+    let refuse = |text: String| {
+        printer.error_text(text, Some("`leash ps` lists the servers"));
+        exit_code::NOT_ALL
     };
-    let (facts, findings) = survey.look_at(&JudgePolicy::default(), &[args.pid]);
-    let Some(process) = facts.process(args.pid) else {
-        printer.error_text(format!("there is no process {}", args.pid), Some("`leash ps` lists the servers"));
-        return exit_code::NOT_ALL;
+    let mut survey = Survey::open(printer, &args.projects)?;
+    let wanted = match &args.target {
+        WhyTarget::Process(pid) => vec![*pid],
+        WhyTarget::Run(word) => processes_of(word, survey.trees().collect()).map_err(refuse)?,
     };
-    let finding = findings.iter().find(|finding| finding.tree.iter().any(|id| id.is(&process.id)));
+    let (facts, findings) = survey.look_at(&JudgePolicy::default(), &wanted);
+    let Some(process) = wanted.iter().find_map(|pid| facts.process(*pid)) else {
+        return Err(refuse(match &args.target {
+            WhyTarget::Process(pid) => format!("there is no process {pid}"),
+            WhyTarget::Run(word) => format!("no process of `{word}` is alive"),
+        }));
+    };
+    let attended = survey.runs_of(&process.id);
+    let is_about = |finding: &&Finding| {
+        let has = |id| finding.tree.iter().any(|member| member.is(id));
+        has(&process.id) || matches!(&attended[..], [run] if run.processes.iter().any(has))
+    };
+    let finding = findings.iter().find(is_about);
     let resources = resources::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
     if args.json {
-        let server = json!({ "version": 1, "pid": args.pid, "finding": finding, "belongings": resources });
+        let pid = process.id.pid;
+        let server = json!({ "version": 1, "pid": pid, "finding": finding, "belongings": resources });
         printer.exact(format!("{server:#}\n"));
-        return exit_code::OK;
+        return Ok(exit_code::OK);
     }
     let mut text = match finding {
-        Some(finding) => about_finding(finding, process),
+        Some(finding) => about_finding(finding, process, survey.run(finding)),
+        None if !attended.is_empty() => about_leash(process, &attended),
         None => about_other(process, &facts),
     };
     add(
@@ -46,28 +69,72 @@ pub(crate) fn why(args: &Why) -> u8 {
         add(&mut text, format_args!("It keeps {lock} locked."));
     }
     printer.data(&text);
-    exit_code::OK
+    Ok(exit_code::OK)
 }
 
-fn about_finding(finding: &Finding, process: &Process) -> Text {
+/// The processes of the run that a word names, the server first. The error describes the problem with the word.
+fn processes_of(word: &str, trees: Vec<SessionMember>) -> Result<Vec<i32>, String> {
+    let alive = AliveSession::join(trees, Vec::new());
+    let target = choose::by_word(&alive, &Word { text: word.to_owned(), may_begin: true })?;
+    let is_its = |member: &&SessionMember| match &target {
+        Target::Session(id) => member.session == *id,
+        Target::Run(id) => member.run == *id,
+    };
+    let members: Vec<&SessionMember> = alive.iter().flat_map(|session| &session.members).filter(is_its).collect();
+    let [SessionMember { kind: MemberKind::Tree { record, .. }, .. }] = &members[..] else {
+        let runs: Vec<String> = members.iter().map(|member| format!("{} ({})", member.run, member.name)).collect();
+        return Err(format!("`{word}` has {} servers, name one of them: {}", runs.len(), runs.join(", ")));
+    };
+    Ok(record.leader.iter().chain(&record.members).map(|process| process.pid).collect())
+}
+
+fn about_finding(finding: &Finding, process: &Process, run: Option<&LeashedRun>) -> Text {
     let (age, verdict) = (span(duration::as_ms(finding.age)), finding.verdict.word());
     let mut text = Text::default();
     let subject = Text::new(format_args!("{}: ", evidence::subject(finding)));
     text.line(subject.and(Text::painted(palette::of_word(verdict), verdict)).and(format_args!(", {age} old")));
-    if process.id.pid != finding.root.pid {
-        add(&mut text, format_args!("Process {} ({}) belongs to it.", process.id.pid, process.comm));
+    let (pid, name) = (process.id.pid, process.short_command());
+    if !finding.tree.iter().any(|member| member.is(&process.id)) {
+        add(&mut text, format_args!("Process {pid} ({name}) is leash, which looks after it."));
+    } else if pid != finding.root.pid {
+        add(&mut text, format_args!("Process {pid} ({name}) belongs to it."));
     }
     add(&mut text, format_args!("It is taken for that because {}.", evidence::sentence(&finding.identified_by)));
     for fact in &finding.evidence {
         add(&mut text, format_args!("- {}", evidence::sentence(fact)));
     }
+    if let Some(run) = run.filter(|run| !run.owners.is_empty()) {
+        let owners: Vec<String> = run.owners.iter().map(owner_words).collect();
+        add(&mut text, format_args!("- it lives for {}", owners.join(", ")));
+    }
     add(&mut text, format_args!("What ends it: {}.", evidence::remedy(finding)));
+    text
+}
+
+fn owner_words(owner: &Owner) -> String {
+    match owner {
+        Owner::Process { pid, name, .. } => format!("{name} (pid {pid})"),
+        Owner::Stdin => "the other end of its stdin".to_owned(),
+        Owner::Terminal => "its terminal".to_owned(),
+        Owner::Handle => "the program that started it".to_owned(),
+    }
+}
+
+/// A process of leash that looks after several servers, or whose server has exited.
+fn about_leash(process: &Process, runs: &[&LeashedRun]) -> Text {
+    let mut text = Text::default();
+    let name = process.short_command();
+    add(&mut text, format_args!("{name} (pid {}): leash, which looks after these servers", process.id.pid));
+    for run in runs {
+        let pid = run.processes.first().map(|server| format!(" (pid {})", server.pid)).unwrap_or_default();
+        add(&mut text, format_args!("- {}{pid} of session {}", run.name, run.session));
+    }
     text
 }
 
 fn about_other(process: &Process, facts: &Facts) -> Text {
     let mut text = Text::default();
-    let (name, pid) = (&process.comm, process.id.pid);
+    let (name, pid) = (process.short_command(), process.id.pid);
     add(&mut text, format_args!("{name} (pid {pid}): not an MCP server, as far as leash knows"));
     for (name, channel) in [("stdin", &process.stdin), ("stdout", &process.stdout)] {
         add(&mut text, format_args!("- {name}: {}", channel_words(channel, facts)));
@@ -80,7 +147,7 @@ fn channel_words(channel: &Channel, facts: &Facts) -> String {
     match (&channel.other_end, channel.kind) {
         (OtherEnd::Gone, _) => "the other end is closed".to_owned(),
         (OtherEnd::Held { by, .. }, _) => {
-            let name = |pid: i32| facts.process(pid).map_or("?", |process| process.comm.as_str());
+            let name = |pid: i32| facts.process(pid).map_or_else(|| "?".to_owned(), Process::short_command);
             let names: Vec<String> = by.iter().map(|id| format!("{} (pid {})", name(id.pid), id.pid)).collect();
             format!("the other end is held by {}", names.join(", "))
         }

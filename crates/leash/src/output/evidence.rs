@@ -9,12 +9,30 @@ use super::printer::{bytes, span};
 
 /// A short description of the finding.
 pub(crate) fn subject(finding: &Finding) -> String {
-    let name = finding.server.as_deref().unwrap_or("a process of an ended session");
-    let client = finding.client.as_deref().unwrap_or("an unknown client");
-    match finding.role {
-        TreeRole::Host => format!("{client} (pid {})", finding.root.pid),
-        TreeRole::Server | TreeRole::Remnant => format!("{name} of {client} (pid {})", finding.root.pid),
+    let name = match finding.role {
+        TreeRole::Host => finding.client.as_deref().unwrap_or("a client"),
+        TreeRole::Server | TreeRole::Remnant => finding.server.as_deref().unwrap_or("a process of an ended session"),
+    };
+    let mut subject = format!("{name} (pid {})", finding.root.pid);
+    match (&finding.holder, &finding.client) {
+        (Some(holder), _) => subject.push_str(&format!(" of {} (pid {})", holder.name(), holder.process.pid)),
+        (None, Some(client)) if finding.role != TreeRole::Host => subject.push_str(&format!(" of {client}")),
+        (None, _) => {}
     }
+    subject
+}
+
+/// The process that holds a server, with its PID, for a listing; without one, the client that started it.
+pub(crate) fn holder(finding: &Finding) -> Option<String> {
+    let holder = finding.holder.as_ref().map(|holder| format!("{} ({})", holder.name(), holder.process.pid));
+    holder.or_else(|| finding.client.clone())
+}
+
+/// The note that a client has the same command in its configuration, if that client is not known to hold the server.
+pub(crate) fn same_command(finding: &Finding) -> Option<String> {
+    let (client, name) = finding.same_command()?;
+    let is_other = finding.client.as_deref() != Some(client);
+    is_other.then(|| format!("same command as `{name}` in {client}"))
 }
 
 /// The sentence for one piece of evidence.
@@ -26,10 +44,10 @@ pub(crate) fn sentence(evidence: &Evidence) -> String {
     let pid = |id: &Identity| id.pid;
     match evidence {
         Evidence::Declared { client, name } => {
-            format!("its command is that of `{name}` in the configuration of {client}")
+            format!("it has the same command as `{name}` in {client}")
         }
         Evidence::Resembles { client, name } => format!(
-            "its command may be that of `{name}` in the configuration of {client}, where a variable or the directory is not known"
+            "it may have the same command as `{name}` in {client}: a variable or the directory is not known, or it works outside of the project"
         ),
         Evidence::Package { package } => format!("it runs the server package {package}"),
         Evidence::Mark { session } => format!("leash started it in session {}", short(session)),

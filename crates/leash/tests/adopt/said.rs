@@ -3,7 +3,9 @@
 use std::process::Stdio;
 
 use expect_test::{Expect, expect};
+use testkit::or_skip;
 use testkit::pty::Pty;
+use testkit::user::{User, Who};
 use testkit::wait::LIMIT;
 
 use crate::Home;
@@ -285,4 +287,17 @@ fn help() {
             [0]
         "#]],
     );
+}
+
+/// A client that was not restarted yet has started no server with leash.
+#[test]
+fn an_empty_ps_names_the_clients_to_restart() {
+    // Only root can act as a user without other processes.
+    or_skip!(User::find(Who::Root));
+    let home = Home::of(Who::User).expect("root can run as any user");
+    home.put(".cursor/mcp.json", TEXT);
+    let ps = || home.leash(&["ps"]).stdout;
+    assert!(ps().starts_with("No MCP server runs here.\n`leash adopt` puts"), "{}", ps());
+    assert_eq!(home.leash(&["adopt", "--leash", "leash", "--yes"]).code, 0);
+    assert_eq!(ps(), "No MCP server runs here.\nRestart Cursor; then `leash ps` shows its servers.\n");
 }

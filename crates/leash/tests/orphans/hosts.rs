@@ -164,6 +164,10 @@ impl Host {
         assert_eq!(line, "up\n");
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
     pub(crate) fn kill(mut self) {
         self.0.kill().expect("cannot kill the host");
         self.0.wait().expect("cannot wait for the host");

@@ -5,6 +5,7 @@
 mod hosts;
 mod innocent;
 mod install;
+mod naming;
 mod options;
 mod reused;
 mod strays;

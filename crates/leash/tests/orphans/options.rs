@@ -14,12 +14,12 @@ use testkit::user::Who;
 use testkit::wait::{self, LIMIT};
 use testkit::{or_skip, sys};
 
-use super::hosts::{EVERYTHING, Host, join, lingering, server, server_with};
+use super::hosts::{Host, join, lingering, server, server_with};
 use super::zoo::{Zoo, living};
 
 /// True if this is a server of the test. If all tests run as the same user, they see each other's packages.
 fn is_ours(name: &Value) -> bool {
-    name != EVERYTHING[2]
+    name != "server-everything"
 }
 
 /// Every finding of a plan: its first process, its verdict, and true if it would be ended.

@@ -101,7 +101,7 @@ impl Stage {
         zoo.expect(true, 1);
         zoo.begin();
         let (client, name) = ("Test".to_owned(), "orphan".to_owned());
-        let declared = DeclaredCommand { client, name, command: words, cwd: None, project: None };
+        let declared = DeclaredCommand { client, name, command: words, cwd: None, project: None, inside_only: false };
         Stage { zoo, knowledge: Knowledge { declared: vec![declared], ..Knowledge::default() } }
     }
 

@@ -120,7 +120,7 @@ fn help_of_run() {
                       its own
 
                   --name <NAME>
-                      A name for listings [default: the command's]
+                      A name for listings [default: that of the package, script, module, image or program]
 
                   --label <KEY=VALUE>
                       A label for listings and receipts; may be repeated

@@ -23,10 +23,25 @@ fn no_sessions() {
     check(
         &["ps"],
         &expect![[r#"
-        $ leash ps
-        SESSION  SERVER  OWNER  CONTAINMENT  PROCS  MEMORY  AGE  STATE
-        [0]
-    "#]],
+            $ leash ps
+            No MCP server runs here.
+            `leash adopt` puts the servers of your MCP clients on the leash,
+            and `leash run -- COMMAND` starts one.
+            [0]
+        "#]],
+    );
+}
+
+#[test]
+fn no_sessions_under_leash() {
+    check(
+        &["ps", "--leashed"],
+        &expect![[r#"
+            $ leash ps --leashed
+            No MCP server runs under leash.
+            `leash ps` also lists the servers that other programs started.
+            [0]
+        "#]],
     );
 }
 

@@ -8,6 +8,7 @@ fn finding(pid: i32, verdict: Verdict, ends_gone: bool, age: u64) -> Finding {
         role: TreeRole::Server,
         root,
         tree: vec![root],
+        holder: None,
         client: None,
         server: None,
         identified_by: Evidence::Package { package: "x".to_owned() },

@@ -1,5 +1,6 @@
 //! Invented machines, and the verdicts expected for them.
 
+mod naming;
 mod properties;
 mod tables;
 
@@ -56,6 +57,7 @@ fn knowledge() -> Knowledge {
         command: vec!["srv".to_owned()],
         cwd: None,
         project: None,
+        inside_only: false,
     };
     Knowledge { declared: vec![declared], ..Knowledge::default() }
 }

@@ -211,12 +211,14 @@ fn a_leashed_server_is_never_proved() {
         session: "s".to_owned(),
         name: "srv".to_owned(),
         attended,
-        processes: vec![id(8), id(9), id(10)],
+        attendants: vec![id(8), id(9)],
+        processes: vec![id(10)],
+        owners: Vec::new(),
     };
     let facts = machine(vec![process(8, 1, "leash run"), process(9, 8, "keeper"), server(10, 9, Gone, Gone)]);
     for (attended, expected) in [(true, Live), (false, OrphanLikely)] {
         let knowledge = Knowledge { leashed: vec![leashed(attended)], ..knowledge() };
-        assert_eq!(verdicts(&facts, &knowledge, &JudgePolicy::default()), [(8, expected)]);
+        assert_eq!(verdicts(&facts, &knowledge, &JudgePolicy::default()), [(10, expected)]);
     }
     let mut marked = server(10, 1, Gone, Gone);
     marked.marks.insert(spec::MARK.to_owned(), "of another ledger".to_owned());
@@ -268,7 +270,7 @@ fn the_client_is_the_nearest_host_above() {
     assert!(findings[0].evidence.contains(&Evidence::HeldBy {
         stream: StdioStream::Stdin,
         by: id(5),
-        name: "claude".to_owned()
+        name: "Claude Code".to_owned()
     }));
 }
 
@@ -279,7 +281,7 @@ fn a_younger_process_is_not_the_parent() {
     young.id.start = 5_000;
     let facts = machine(vec![young, server(10, 5, Gone, Gone)]);
     let findings = judge(&facts, &knowledge(), &JudgePolicy::default());
-    assert_eq!(findings[0].client.as_deref(), Some("Test"));
+    assert_eq!(findings[0].client, None);
 }
 
 /// A server that speaks HTTP is in use while a client is connected to it.

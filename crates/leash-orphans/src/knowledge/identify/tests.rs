@@ -26,6 +26,7 @@ fn knowledge(command: &str, project: Option<&str>, cwd: Option<&str>) -> Knowled
             command: words(command),
             cwd: cwd.map(str::to_owned),
             project: project.map(str::to_owned),
+            inside_only: false,
         });
     }
     knowledge
@@ -33,7 +34,7 @@ fn knowledge(command: &str, project: Option<&str>, cwd: Option<&str>) -> Knowled
 
 /// The server that a command line is recognised as; `likely` if that is not certain.
 fn found(knowledge: &Knowledge, argv: &[&str]) -> Option<String> {
-    Matcher::new(knowledge).server(&process(argv)).map(|evidence| match evidence {
+    Matcher::new(knowledge).server(&process(argv), None).map(|evidence| match evidence {
         Evidence::Declared { name, .. } => name,
         Evidence::Resembles { .. } => "likely".to_owned(),
         Evidence::Package { package } => package,
@@ -234,4 +235,32 @@ fn hosts_are_known_by_name_or_script() {
     assert_eq!(client("vim", "vim claude"), None);
     assert_eq!(client("node", "node /home/u/cursor-notes/server.js"), None);
     assert_eq!(client("node", "node server.js @anthropic-ai/claude-code/cli.js"), None);
+}
+
+/// leash found the project by itself, and anyone may have written its file.
+#[test]
+fn a_found_project_proves_servers_in_its_directory_only() {
+    let argv = &["node", "/opt/server.js"];
+    for (project, inside_only, expected) in [
+        ("/work/here", true, "it"),
+        ("/work", true, "it"),
+        ("/work/here/below", true, "likely"),
+        ("/work/he", true, "likely"),
+        ("/work/there", true, "likely"),
+        ("/work/there", false, "it"),
+    ] {
+        let mut knowledge = knowledge("node /opt/server.js", Some(project), None);
+        knowledge.declared[0].inside_only = inside_only;
+        assert_eq!(found(&knowledge, argv).as_deref(), Some(expected), "{project}");
+    }
+}
+
+/// After `leash adopt` a server that was started before is still the declared one.
+#[test]
+fn an_adopted_server_is_found_with_and_without_leash() {
+    let adopted = "leash run --session-env=S --name=it -- npx -y @acme/things";
+    check(adopted, &["npx", "-y", "@acme/things"], Some("it"));
+    check(adopted, &["leash", "run", "--session-env=S", "--name=it", "--", "npx", "-y", "@acme/things"], Some("it"));
+    check("npx -y @acme/things", &["leash", "run", "--", "npx", "-y", "@acme/things"], Some("it"));
+    check(adopted, &["npx", "-y", "@acme/other"], None);
 }

@@ -1,26 +1,35 @@
 //! Reduces a command line to the program that it finally starts, behind shells, `env`, package runners and
-//! interpreters.
+//! interpreters, and gives the server a name.
 
-use super::base;
+mod name;
+mod wrapper;
+
+pub use name::{server_name, server_name_in, short_package};
+pub use wrapper::after_run_options;
+use wrapper::unwrap;
 
 /// The program that a command line finally starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct LaunchedProgram {
+pub struct LaunchedProgram {
     /// A program, a script, a module or a package.
-    pub(super) target: String,
-    pub(super) launcher: Launcher,
-    pub(super) args: Vec<String>,
+    pub target: String,
+    /// The program that starts it.
+    pub launcher: Launcher,
+    /// Its arguments.
+    pub args: Vec<String>,
     /// The directory that the command line itself names (`uv --directory`).
-    pub(super) directory: Option<String>,
+    pub directory: Option<String>,
     /// The interpreter, for a module: it decides where modules are searched.
-    pub(super) interpreter: Option<String>,
+    pub interpreter: Option<String>,
     /// A program of the project that the directory belongs to (`uv run NAME`).
-    pub(super) of_project: bool,
+    pub of_project: bool,
+    /// The name that `leash run --name` gives it.
+    pub name: Option<String>,
 }
 
 /// The program that starts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Launcher {
+pub enum Launcher {
     /// The kernel.
     Exec,
     /// node, bun, deno or python, from a file.
@@ -49,30 +58,33 @@ const SCRIPT_RUNNERS: [&str; 7] = ["tsx", "ts-node", "nodemon", "vite-node", "no
 
 impl LaunchedProgram {
     /// The program that these words start. `None` if there are no words.
-    pub(super) fn of(argv: &[String]) -> Option<LaunchedProgram> {
+    pub fn of(argv: &[String]) -> Option<LaunchedProgram> {
+        let is_title = |text: &str| text.split_once(' ').is_some_and(|(first, _)| !first.contains('/'));
         let mut words: Vec<String> = match argv {
             // npm writes over its arguments: "npm exec @scope/server /home" in one piece.
-            [title] if title.contains(' ') => title.split_ascii_whitespace().map(str::to_owned).collect(),
+            [title] if is_title(title) => title.split_ascii_whitespace().map(str::to_owned).collect(),
             _ => argv.to_vec(),
         };
+        let mut name = None;
         // The maximum nesting of wrappers; a real command has two or three.
         for _ in 0..8 {
-            match unwrap(&words) {
-                Some(inner) => words = inner,
-                None => break,
-            }
+            let Some(inner) = unwrap(&words) else { break };
+            words = inner.words;
+            name = inner.name.or(name);
         }
         let (target, args) = words.split_first()?;
         let rest: Vec<&str> = args.iter().map(String::as_str).collect();
-        interpret(target, &rest).or_else(|| launch(&[&[target.as_str()], &rest[..]].concat(), 0, Launcher::Exec))
+        let found = interpret(target, &rest)
+            .or_else(|| launch(&[&[target.as_str()], &rest[..]].concat(), 0, Launcher::Exec))?;
+        Some(LaunchedProgram { name, ..found })
     }
 
     /// True if the same words start something else in another directory.
-    pub(super) fn depends_on_directory(&self) -> bool {
+    pub fn depends_on_directory(&self) -> bool {
         let by_target = match self.launcher {
             Launcher::Exec if self.target.contains('/') => !self.target.starts_with('/'),
             Launcher::Exec => {
-                PROJECT_TOOLS.contains(&base(&self.target)) && !self.args.iter().any(|arg| is_anchored(arg))
+                PROJECT_TOOLS.contains(&program_name(&self.target)) && !self.args.iter().any(|arg| is_anchored(arg))
             }
             Launcher::Interpreter => !self.target.starts_with('/'),
             // Python looks for modules in the working directory first.
@@ -83,7 +95,7 @@ impl LaunchedProgram {
     }
 
     /// True if both run modules of the same virtual environment, which does not depend on the directory.
-    pub(super) fn shares_environment(&self, other: &LaunchedProgram) -> bool {
+    pub fn shares_environment(&self, other: &LaunchedProgram) -> bool {
         const SYSTEM: [&str; 3] = ["/usr/bin/", "/usr/local/bin/", "/bin/"];
         let own = |path: &&String| path.starts_with('/') && !SYSTEM.iter().any(|dir| path.starts_with(dir));
         self.launcher == Launcher::Module
@@ -109,64 +121,18 @@ fn is_relative_path(arg: &str) -> bool {
     matches!(value, "." | "..") || value.starts_with("./") || value.starts_with("../") || is_script()
 }
 
-/// Removes one wrapper. `None` if there is none.
-fn unwrap(words: &[String]) -> Option<Vec<String>> {
-    let (program, rest) = words.split_first()?;
-    let rest_from = |at: usize| (at < rest.len()).then(|| rest[at..].to_vec());
-    match base(program).trim_start_matches('-') {
-        "env" => rest_from(rest.iter().position(|word| !word.starts_with('-') && !word.contains('='))?),
-        "nohup" | "setsid" | "exec" | "command" => rest_from(rest.iter().position(|word| !word.starts_with('-'))?),
-        "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" => {
-            let at = rest.iter().position(|word| word == "-c" || word == "-lc")?;
-            let mut words = simple_words(rest.get(at + 1)?)?;
-            // npm: sh -c 'mcp-server "$@"' sh ARGS needs a shell to interpret; its other processes are matched
-            // instead.
-            if words.first().is_some_and(|first| first == "exec") {
-                words.remove(0);
-            }
-            Some(words).filter(|words| !words.is_empty())
-        }
-        // A script with a shell in its first line.
-        _ => None,
-    }
-}
-
-/// The words of a shell command that consists of words only, quoted or not.
-fn simple_words(text: &str) -> Option<Vec<String>> {
-    let mut words = Vec::new();
-    let mut word: Option<String> = None;
-    let mut quote: Option<char> = None;
-    for c in text.chars() {
-        match (quote, c) {
-            (Some(open), c) if c == open => quote = None,
-            (Some('"'), '$' | '`' | '\\') => return None,
-            (Some(_), c) => word.get_or_insert_default().push(c),
-            (None, '"' | '\'') => {
-                quote = Some(c);
-                word.get_or_insert_default();
-            }
-            (None, c) if c.is_whitespace() => words.extend(word.take()),
-            (None, '$' | '`' | '\\' | ';' | '&' | '|' | '<' | '>' | '(' | ')' | '*' | '?' | '#' | '~' | '{') => {
-                return None;
-            }
-            (None, c) => word.get_or_insert_default().push(c),
-        }
-    }
-    words.extend(word);
-    quote.is_none().then_some(words)
-}
-
 /// The program that an interpreter or a package runner is told to start.
 fn interpret(program: &str, rest: &[&str]) -> Option<LaunchedProgram> {
-    match (base(program), rest) {
+    match (program_name(program), rest) {
         ("npx" | "bunx" | "pnpx" | "uvx", rest) => runner(rest),
         ("npm", ["exec" | "x", rest @ ..]) | ("pnpm" | "yarn", ["dlx", rest @ ..]) => runner(rest),
         ("bun", ["x", rest @ ..]) | ("pipx", ["run", rest @ ..]) => runner(rest),
         ("uv", rest) => uv(rest),
-        ("node" | "nodejs", [script, rest @ ..]) if base(script) == "npx-cli.js" => runner(rest),
-        ("node" | "nodejs", [script, "exec" | "x", rest @ ..]) if base(script) == "npm-cli.js" => runner(rest),
+        ("node" | "nodejs", [script, rest @ ..]) if program_name(script) == "npx-cli.js" => runner(rest),
+        ("node" | "nodejs", [script, "exec" | "x", rest @ ..]) if program_name(script) == "npm-cli.js" => runner(rest),
         ("node" | "nodejs" | "deno" | "tsx" | "ts-node" | "nodemon" | "vite-node", rest) => {
-            script(rest, &["-r", "--require", "--import", "--loader"])
+            let rest = rest.strip_prefix(&["watch"]).unwrap_or(rest);
+            script(rest, &["-r", "--require", "--import", "--loader", "--env-file", "--tsconfig", "--config"])
         }
         ("bun", rest) => script(rest, &[]),
         (name, rest) if is_python(name) => python(program, rest),
@@ -174,12 +140,19 @@ fn interpret(program: &str, rest: &[&str]) -> Option<LaunchedProgram> {
     }
 }
 
+/// The file name of a program, without the ending that Windows gives to programs.
+pub fn program_name(word: &str) -> &str {
+    let name = word.rsplit(['/', '\\']).next().unwrap_or(word).trim_start_matches('-');
+    [".exe", ".cmd", ".bat"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name)
+}
+
 fn is_python(name: &str) -> bool {
-    name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
+    name == "py"
+        || name.strip_prefix("python").is_some_and(|version| version.chars().all(|c| c.is_ascii_digit() || c == '.'))
 }
 
 /// Options of runners that take a value. `-p` and `--from` only name the place of the package's program.
-const WITH_VALUE: [&str; 10] = [
+const WITH_VALUE: [&str; 18] = [
     "-p",
     "--package",
     "--from",
@@ -190,6 +163,14 @@ const WITH_VALUE: [&str; 10] = [
     "--project",
     "--index-url",
     "--env-file",
+    "--with-requirements",
+    "--extra",
+    "--group",
+    "--index",
+    "--extra-index-url",
+    "--cache-dir",
+    "--registry",
+    "--prefix",
 ];
 
 /// The package a runner is told to run.
@@ -215,7 +196,7 @@ fn uv(words: &[&str]) -> Option<LaunchedProgram> {
             let module = module.filter(|at| operand.is_none_or(|operand| *at < operand));
             let found = match (module, operand.map(|at| &rest[at..])) {
                 (Some(at), _) => launch(rest, at + 1, Launcher::Module),
-                (None, Some([program, rest @ ..])) if is_python(base(program)) => python(program, rest),
+                (None, Some([program, rest @ ..])) if is_python(program_name(program)) => python(program, rest),
                 (None, Some(target @ [script, ..])) if script.contains('/') || script.ends_with(".py") => {
                     launch(target, 0, Launcher::Interpreter)
                 }
@@ -264,7 +245,7 @@ fn python(program: &str, words: &[&str]) -> Option<LaunchedProgram> {
 fn launch(words: &[&str], at: usize, launcher: Launcher) -> Option<LaunchedProgram> {
     let target = (*words.get(at)?).to_owned();
     let args = words[at + 1..].iter().map(|word| (*word).to_owned()).collect();
-    Some(LaunchedProgram { target, launcher, args, directory: None, interpreter: None, of_project: false })
+    Some(LaunchedProgram { target, launcher, args, directory: None, interpreter: None, of_project: false, name: None })
 }
 
 /// The first word that is neither an option nor an option's value.
