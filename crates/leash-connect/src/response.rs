@@ -120,8 +120,13 @@ fn is_modern(status: StatusCode, code: i64) -> bool {
 #[derive(Clone, Debug, Error)]
 pub(crate) enum RequestFailure {
     /// There was no connection, or it broke before the response began.
-    #[error("{}", lost_request(.0))]
-    Http(UpstreamError),
+    #[error("{}", error.explain(server))]
+    Http {
+        /// The upstream's address, as it may be shown.
+        server: String,
+        /// The reason.
+        error: UpstreamError,
+    },
     /// The upstream refused the request.
     #[error("{0}")]
     Refused(RefusedResponse),
@@ -149,15 +154,6 @@ pub(crate) enum RequestFailure {
     /// The `endpoint` of HTTP+SSE is missing or at another server.
     #[error("upstream did not name an endpoint of its own; check the URL")]
     NoEndpoint,
-}
-
-fn lost_request(error: &UpstreamError) -> String {
-    match error {
-        UpstreamError::Broken(_) | UpstreamError::Unusable { .. } => {
-            format!("{error}; the request may have been carried out")
-        }
-        _ => format!("cannot reach upstream: {error}; is the server running?"),
-    }
 }
 
 impl RequestFailure {

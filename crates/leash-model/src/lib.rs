@@ -8,6 +8,7 @@ pub mod containment;
 pub mod delete;
 pub mod duration;
 pub mod error;
+pub mod escape;
 pub mod event;
 pub mod id;
 pub mod identity;

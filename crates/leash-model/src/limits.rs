@@ -480,3 +480,10 @@ pub const JOB_SERVERS: usize = 64;
 
 /// The largest request of the control API: an environment has some 10 KiB, and a job has a handful of servers.
 pub const CONTROL_BODY: usize = 4 * 1024 * 1024;
+
+/// The bytes of a name that another program chose (a client's, a host in a request) that a message repeats: longer than
+/// any real name, and short enough for a line.
+pub const SAID_NAME: usize = 80;
+
+/// The number of servers that an answer for an unknown server names.
+pub const NAMED_SERVERS: usize = 20;

@@ -71,7 +71,7 @@ async fn open(
                 let upstream = UpstreamHolding::streamable(&session.server, &call.headers, parts);
                 upstream.refuse(&gateway, &session.server, Reason::NotInitialized);
             }
-            client.send(forward::failed(&error, facts.id.as_deref())).map_err(drop)
+            client.send(forward::failed(&session.server, &error, facts.id.as_deref())).map_err(drop)
         }
         Some(Ok(answer)) => match begin(&gateway, &session, &call, facts, answer) {
             Some(answer) => client.send(answer).map_err(drop),

@@ -28,7 +28,7 @@ fn missing_server_is_reported_for_each_request() {
     connect.send(INITIALIZE);
     let (id, code, text) = error(&connect.next());
     assert_eq!((id, code), (0.into(), -32000));
-    assert_eq!(text, "cannot reach upstream: the connection was refused; is the server running?");
+    assert_eq!(text, format!("cannot reach {url}: connection refused; is the server running?"));
     connect.send(INITIALIZED);
     connect.send(INITIALIZED);
     connect.send(r#"{"jsonrpc":"2.0","id":"q","method":"ping"}"#);

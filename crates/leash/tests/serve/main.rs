@@ -12,6 +12,7 @@ mod hostile;
 mod idle;
 mod killed;
 mod life;
+mod messages;
 mod secrets;
 mod servers;
 mod takeover;
