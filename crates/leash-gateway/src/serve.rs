@@ -11,7 +11,8 @@ use crate::control::{Job, Jobs};
 use crate::daemon::{self, ControlListeners, ControlSettings, RunningListeners};
 use crate::error::{ControlError, ServeError};
 use crate::state::keeper_link::{self, KeeperLink};
-use crate::state::{gateway::Gateway, server::Server, session::ClientSession, stop::Stop};
+use crate::state::server::{JOBS_BUCKET, Server};
+use crate::state::{gateway::Gateway, session::ClientSession, stop::Stop};
 use crate::{connection::Principals, metrics::Metrics, response_memory::ResponseMemory};
 use crate::{listen, stdio, sweep, takeover, timers::Timers, watch_file::FileWatch};
 use leash_model::{clock::Moment, limits, receipt::Reason};
@@ -132,12 +133,14 @@ async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
 
 pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Notice)>) -> Gateway {
     let tasks = TaskTracker::new();
-    let servers = settings.servers.values().cloned().map(new_server);
+    let metrics = Metrics::default();
+    metrics.of(&JOBS_BUCKET.into());
+    let servers = settings.servers.values().cloned().map(|server| new_server(&metrics, server));
     let trimmer = HeapTrimmer::default();
     Gateway {
         servers: RefCell::new(servers.map(|server| (Rc::clone(&server.name), server)).collect()),
         settings: RefCell::new(Rc::new(settings)),
-        metrics: Metrics::default(),
+        metrics,
         timers: Timers::default(),
         principals: Principals::default(),
         lookup: Rc::new(Lookup::open()),
@@ -234,12 +237,14 @@ fn warn_unavailable(gateway: &Gateway) {
     }
 }
 
-fn new_server(settings: crate::config::ServerSettings) -> Rc<Server> {
-    Server::new(settings, Box::<stdio::Trees>::default())
+fn new_server(metrics: &Metrics, settings: crate::config::ServerSettings) -> Rc<Server> {
+    let server = Server::new(settings, Box::<stdio::Trees>::default());
+    metrics.of(&server.bucket);
+    server
 }
 
 fn begin(gateway: &Gateway, settings: crate::config::ServerSettings) {
-    let server = new_server(settings);
+    let server = new_server(&gateway.metrics, settings);
     gateway.servers.borrow_mut().insert(Rc::clone(&server.name), server);
 }
 

@@ -82,6 +82,24 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// One of each reason for which a client session of a gateway ends.
+    pub const OF_CLIENT_SESSIONS: [Reason; 14] = [
+        Reason::ClientDeleted,
+        Reason::ClientLeft,
+        Reason::ClientSilent,
+        Reason::Idle,
+        Reason::LeaseExpired,
+        Reason::MaxAge,
+        Reason::NotInitialized,
+        Reason::OwnerGone { pid: 0, role: Role::Client },
+        Reason::Reconfigured,
+        Reason::Requested,
+        Reason::ServerExited,
+        Reason::Shutdown,
+        Reason::StartFailed { why: None },
+        Reason::UpstreamForgot,
+    ];
+
     /// True if a gateway decided it, and closes the tree's stdin for it.
     pub fn is_decision(&self) -> bool {
         match self {

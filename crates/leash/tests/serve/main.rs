@@ -13,6 +13,7 @@ mod idle;
 mod killed;
 mod life;
 mod messages;
+mod metrics;
 mod secrets;
 mod servers;
 mod takeover;
