@@ -219,7 +219,7 @@ impl Driver {
         match event {
             ProcessEvent::OwnerGone(reason) => Some(reason),
             ProcessEvent::Signal(signal) => Some(Reason::Signal { signal }),
-            ProcessEvent::EndRequested => Some(Reason::Requested),
+            ProcessEvent::EndRequested => Some(Reason::LEASH_END),
             ProcessEvent::StdinClosed => {
                 self.closing.get_or_insert(Closing { since: Moment::on_runtime(), sent: None });
                 None

@@ -43,9 +43,13 @@ pub enum Reason {
     Starved,
     /// The server's first process ended by itself.
     ServerExited,
-    /// `leash end`, or a request through the library or the control API.
-    Requested,
-    /// The program that held the tree released it without ending it.
+    /// A user or a program asked for the end.
+    Requested {
+        /// The one that asked; absent in receipts of older versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Requester>,
+    },
+    /// The program that held the tree released it without ending it, or was killed.
     Dropped,
     /// `--max-age` was reached.
     MaxAge,
@@ -81,7 +85,27 @@ pub enum Reason {
     },
 }
 
+/// The one that asked for the end of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Requester {
+    /// `leash end`.
+    LeashEnd,
+    /// A client of the control API.
+    ControlApi,
+    /// The program that started it, through the library.
+    Program,
+}
+
 impl Reason {
+    /// The end that `leash end` asked for.
+    pub const LEASH_END: Reason = Reason::Requested { by: Some(Requester::LeashEnd) };
+    /// The end that a client of the control API asked for.
+    pub const CONTROL_API: Reason = Reason::Requested { by: Some(Requester::ControlApi) };
+    /// The end that the program asked for that started the session.
+    pub const PROGRAM: Reason = Reason::Requested { by: Some(Requester::Program) };
+
     /// One of each reason for which a client session of a gateway ends.
     pub const OF_CLIENT_SESSIONS: [Reason; 14] = [
         Reason::ClientDeleted,
@@ -93,7 +117,7 @@ impl Reason {
         Reason::NotInitialized,
         Reason::OwnerGone { pid: 0, role: Role::Client },
         Reason::Reconfigured,
-        Reason::Requested,
+        Reason::Requested { by: None },
         Reason::ServerExited,
         Reason::Shutdown,
         Reason::StartFailed { why: None },
@@ -112,7 +136,7 @@ impl Reason {
             | Reason::Reconfigured
             | Reason::LeaseExpired
             | Reason::StartFailed { .. }
-            | Reason::Requested => true,
+            | Reason::Requested { .. } => true,
             Reason::OwnerGone { role, .. } => matches!(role, Role::Client | Role::Owner),
             _ => false,
         }
@@ -144,8 +168,16 @@ impl Reason {
             Reason::KeeperStuck => ("keeper_stuck", "keeper did not answer"),
             Reason::Starved => ("starved", "limit on descriptors too low"),
             Reason::ServerExited => ("server_exited", "server exited"),
-            Reason::Requested => ("requested", "leash end"),
-            Reason::Dropped => ("dropped", "handle dropped"),
+            Reason::Requested { by } => (
+                "requested",
+                match by {
+                    Some(Requester::LeashEnd) => "leash end",
+                    Some(Requester::ControlApi) => "ended through the control API",
+                    Some(Requester::Program) => "ended by the program that started it",
+                    None => "ended on request",
+                },
+            ),
+            Reason::Dropped => ("dropped", "the program that started it left"),
             Reason::MaxAge => ("max_age", "max age"),
             Reason::Swept => ("swept", "swept after a crash"),
             Reason::ClientDeleted => ("client_deleted", "client sent DELETE"),
@@ -154,8 +186,8 @@ impl Reason {
             Reason::Idle => ("idle", "idle"),
             Reason::NotInitialized => ("not_initialized", "not initialized"),
             Reason::UpstreamForgot => ("upstream_forgot", "upstream forgot it"),
-            Reason::Shutdown => ("shutdown", "shutdown"),
-            Reason::Reconfigured => ("reconfigured", "reconfigured"),
+            Reason::Shutdown => ("shutdown", "the gateway stopped"),
+            Reason::Reconfigured => ("reconfigured", "its configuration changed"),
             Reason::Orphan => ("orphan", "orphan"),
             Reason::StaleHost => ("stale_host", "stale host"),
             Reason::LeaseExpired => ("lease_expired", "lease not renewed"),
@@ -450,7 +482,7 @@ mod tests {
     use super::*;
 
     /// One of each.
-    fn reasons() -> [Reason; 25] {
+    fn reasons() -> [Reason; 28] {
         [
             Reason::StdinClosed,
             Reason::OwnerGone { pid: 7, role: Role::Parent },
@@ -461,7 +493,10 @@ mod tests {
             Reason::KeeperStuck,
             Reason::Starved,
             Reason::ServerExited,
-            Reason::Requested,
+            Reason::Requested { by: None },
+            Reason::LEASH_END,
+            Reason::CONTROL_API,
+            Reason::PROGRAM,
             Reason::Dropped,
             Reason::MaxAge,
             Reason::Swept,
@@ -492,6 +527,13 @@ mod tests {
         let lines: HashSet<String> = reasons().iter().map(Reason::describe).collect();
         assert_eq!(lines.len(), reasons().len(), "{lines:?}");
         assert!(lines.contains("parent 7 gone") && lines.contains("SIGTERM"), "{lines:?}");
+    }
+
+    #[test]
+    fn request_of_an_older_version_is_read() {
+        let read = |text: &str| serde_json::from_str::<Reason>(text).expect("a reason");
+        assert_eq!(read(r#"{"kind":"requested"}"#), Reason::Requested { by: None });
+        assert_eq!(read(r#"{"kind":"requested","by":"control_api"}"#), Reason::CONTROL_API);
     }
 
     #[test]

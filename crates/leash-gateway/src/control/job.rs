@@ -201,7 +201,7 @@ impl Job {
             Effect::Nothing => {}
             Effect::End { reason, force } => self.begin_end(&jobs, &reason, force),
             Effect::Hurry => {
-                let reason = self.why().unwrap_or(Reason::Requested);
+                let reason = self.why().unwrap_or(Reason::CONTROL_API);
                 let stop = Stop { reason, force: true };
                 self.servers.values().for_each(|server| server.stop.give(stop.clone()));
             }

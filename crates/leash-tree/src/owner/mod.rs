@@ -197,7 +197,7 @@ fn lost(owner: &Owner, answer: PollFlags) -> Reason {
         Owner::Stdin => Reason::StdinClosed,
         Owner::Terminal => Reason::TerminalClosed,
         // Half closed on purpose, or gone altogether.
-        Owner::Handle if !answer.contains(PollFlags::HUP) => Reason::Requested,
+        Owner::Handle if !answer.contains(PollFlags::HUP) => Reason::PROGRAM,
         Owner::Handle => Reason::Dropped,
     }
 }

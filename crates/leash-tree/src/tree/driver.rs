@@ -279,8 +279,8 @@ impl TreeDriver {
             let told = self.ended_by == EndedBy::Supervisor
                 && matches!(received.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT);
             match (asked, told) {
-                (Some(END_VALUE), _) => self.apply_end(Reason::Requested)?,
-                (Some(FORCE_VALUE), _) => self.apply(Event::Hurry(Reason::Requested))?,
+                (Some(END_VALUE), _) => self.apply_end(Reason::LEASH_END)?,
+                (Some(FORCE_VALUE), _) => self.apply(Event::Hurry(Reason::LEASH_END))?,
                 (_, true) => self.apply(Event::Nudge)?,
                 _ => {}
             }
@@ -295,7 +295,7 @@ impl TreeDriver {
             match order {
                 Order::End(why) => self.apply_end(why)?,
                 Order::Nudge => self.apply(Event::Nudge)?,
-                Order::Hurry => self.apply(Event::Hurry(Reason::Requested))?,
+                Order::Hurry => self.apply(Event::Hurry(Reason::LEASH_END))?,
             }
         }
         ControlFlow::Continue(())

@@ -12,7 +12,7 @@ fn receipt(run: &str, session: &str) -> Receipt {
         run: run.to_owned(),
         name: "files".to_owned(),
         labels: Default::default(),
-        reason: Reason::Requested,
+        reason: Reason::LEASH_END,
         containment: None,
         refused: Vec::new(),
         holdings: Vec::new(),
