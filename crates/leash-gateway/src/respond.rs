@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use super::admission::AdmissionRefusal;
 use leash_model::start_failure::StartFailure;
@@ -157,8 +157,9 @@ pub(crate) fn start_failed(id: Option<&RawValue>, failure: &StartFailure) -> Ans
 }
 
 /// 502: the server exited before it responded.
-pub(crate) fn exited(id: Option<&RawValue>) -> Answer {
-    error(StatusCode::BAD_GATEWAY, id, codes::SERVER, "Bad Gateway: the server exited")
+pub(crate) fn exited(id: Option<&RawValue>, message: &str, data: Option<Value>) -> Answer {
+    let message = format!("Bad Gateway: {message}");
+    json(StatusCode::BAD_GATEWAY, error_body(id, codes::SERVER, &message, data))
 }
 
 /// 400: JSON-RPC that is not allowed here.

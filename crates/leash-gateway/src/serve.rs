@@ -10,9 +10,10 @@ use crate::config::{ServerTarget, Settings};
 use crate::control::{Job, Jobs};
 use crate::daemon::{self, ControlListeners, ControlSettings, RunningListeners};
 use crate::error::{ControlError, ServeError};
+use crate::state::gateway::{Gateway, ServerLog};
 use crate::state::keeper_link::{self, KeeperLink};
 use crate::state::server::{JOBS_BUCKET, Server};
-use crate::state::{gateway::Gateway, session::ClientSession, stop::Stop};
+use crate::state::{session::ClientSession, stop::Stop};
 use crate::{connection::Principals, metrics::Metrics, response_memory::ResponseMemory};
 use crate::{listen, stdio, sweep, takeover, timers::Timers, watch_file::FileWatch};
 use leash_model::{clock::Moment, limits, receipt::Reason};
@@ -37,6 +38,8 @@ pub struct GatewayInputs {
     pub terminal: Option<OwnerWatch>,
     /// Called for every notice to the user.
     pub tell: Box<dyn Fn(Notice)>,
+    /// Prints the stderr of servers.
+    pub server_log: ServerLog,
 }
 
 /// A configuration that can change.
@@ -71,7 +74,7 @@ pub fn serve(serving: GatewayInputs) -> Result<(), ServeError> {
 }
 
 async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
-    let GatewayInputs { settings, places, source, control, terminal, tell } = serving;
+    let GatewayInputs { settings, places, source, control, terminal, tell, server_log } = serving;
     if settings.is_exposed() {
         return Err(ServeError::Exposed(settings.listen));
     }
@@ -88,7 +91,7 @@ async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
         Some((book, inherited)) => (book, Some(inherited)),
         None => (Book::of_gateway(&places, Some(address))?, None),
     };
-    let gateway = Rc::new(gateway(settings, places, book, tell));
+    let gateway = Rc::new(Gateway { server_log, ..gateway(settings, places, book, tell) });
     gateway.keeper_link.enable(&gateway);
     if gateway.settings().servers.values().any(|server| matches!(server.target, ServerTarget::Url(_))) {
         gateway.keeper_link.prepare(&gateway);
@@ -158,6 +161,7 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         memory: ResponseMemory::default(),
         address: Cell::new(None),
         tell,
+        server_log: Box::new(|_, _| true),
     }
 }
 

@@ -18,6 +18,11 @@ pub fn patch(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| !matches!(letter, '\n' | '\t' | '\r') && is_harmful(letter))
 }
 
+/// Escapes a line of a log, which may contain tabs.
+pub fn log(text: &str) -> Cow<'_, str> {
+    escaped(text, |letter| letter != '\t' && is_harmful(letter))
+}
+
 /// Escapes a text as one line and cuts it to `most` bytes: for a name that another program chose.
 pub fn name(text: &str, most: usize) -> String {
     // Cut before and after: an escaped letter has up to ten bytes.
@@ -79,6 +84,7 @@ mod tests {
         }
         assert_eq!(lines("a\n\u{1b}b"), "a\n\\u{1b}b");
         assert_eq!(patch("a\r\n\tb\u{1b}"), "a\r\n\tb\\u{1b}");
+        assert_eq!(log("a\tb\r\u{1b}[1m"), "a\tb\\r\\u{1b}[1m");
     }
 
     #[test]

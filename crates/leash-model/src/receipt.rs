@@ -187,7 +187,7 @@ impl Reason {
             Reason::NotInitialized => ("not_initialized", "not initialized"),
             Reason::UpstreamForgot => ("upstream_forgot", "upstream forgot it"),
             Reason::Shutdown => ("shutdown", "the gateway stopped"),
-            Reason::Reconfigured => ("reconfigured", "its configuration changed"),
+            Reason::Reconfigured => ("reconfigured", "reconfigured"),
             Reason::Orphan => ("orphan", "orphan"),
             Reason::StaleHost => ("stale_host", "stale host"),
             Reason::LeaseExpired => ("lease_expired", "lease not renewed"),

@@ -22,6 +22,10 @@ use leash_upstream::{address::HttpTransport, client::UpstreamClient, notice::Not
 /// The label that names the gateway of a tree.
 pub(crate) const GATEWAY_LABEL: &str = "gateway";
 
+/// Prints a line of a server, without its newline; the arguments are the server's name and the line. Returns false if
+/// it cannot be printed now: the gateway tries again, and the server waits.
+pub type ServerLog = Box<dyn Fn(&str, &[u8]) -> bool>;
+
 /// The gateway's state. It runs on one thread: a function borrows it and never holds it across an `.await`.
 pub(crate) struct Gateway {
     pub(crate) settings: RefCell<Rc<Settings>>,
@@ -53,6 +57,8 @@ pub(crate) struct Gateway {
     /// The address that it listens on, once it does.
     pub(crate) address: Cell<Option<SocketAddr>>,
     pub(crate) tell: Box<dyn Fn(Notice)>,
+    /// Prints the stderr of servers.
+    pub(crate) server_log: ServerLog,
 }
 
 impl Gateway {

@@ -63,6 +63,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
             Notice::Draining(sessions) if on_demand => printer.progress("Stopping", format!("{sessions} sessions")),
             notice => tell(printer, &notice),
         }),
+        server_log: Box::new(move |server, line| printer.server_line(server, line)),
     };
     match leash_gateway::serve(serving) {
         Ok(()) => exit_code::OK,

@@ -100,18 +100,40 @@ impl Printer {
         if self.colour { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
 
+    /// Prints a line of a server's stderr after the server's name. Returns false if stderr takes nothing now. A terminal
+    /// gets no control characters but tabs; a file or a pipe gets the bytes as they are.
+    pub(crate) fn server_line(self, server: &str, line: &[u8]) -> bool {
+        if !takes_a_line() {
+            return false;
+        }
+        let mut text = format!("{server}: ").into_bytes();
+        if io::stderr().is_terminal() {
+            text.extend_from_slice(escape::log(&String::from_utf8_lossy(line)).as_bytes());
+        } else {
+            text.extend_from_slice(line);
+        }
+        text.push(b'\n');
+        // One write, so that lines of several servers do not mix. If stderr is closed, the line is lost.
+        let _ = io::stderr().write_all(&text);
+        true
+    }
+
     fn line(self, text: &str) {
-        // A host that does not read stderr must not block leash: a line that does not fit is dropped. The open file
-        // description is shared with the host, so it can't be made non-blocking; but a pipe that is writable at all
-        // takes 4 KiB.
-        let mut fds = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(1)) {
+        // A host that does not read stderr must not block leash: a line that does not fit is dropped.
+        if takes_a_line() {
             let text = format!("{text}\n");
             // One write, so that lines of several processes do not mix. If stderr is closed, the line is lost.
             let _ = io::stderr().write_all(text.as_bytes().get(..4096).unwrap_or(text.as_bytes()));
         }
     }
+}
+
+/// True if a write to stderr does not block. The open file description is shared with the host, so it can't be made
+/// non-blocking; but a pipe that is writable at all takes 4 KiB. A stderr that cannot be polled takes every line, too.
+fn takes_a_line() -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(0))
 }
 
 /// True if `LEASH_LOG` is set to anything but `0`, `off` or an empty text; it then acts as `-v`.
