@@ -63,7 +63,8 @@ async fn serve(
     let mut room = gateway.bodies.share(client, Bounds::of_bodies(settings.max_body));
     let body = read_body(&settings, &parts, body, &mut room).await?;
     connection.owe(OwedResponse::Answer);
-    let call = Call { method: parts.method, headers: parts.headers, body, principal, client, local };
+    let (method, headers, peer) = (parts.method, parts.headers, connection.peer);
+    let call = Call { method, headers, body, principal, peer, client, local };
     let timing = gateway.metrics.request(&server.bucket, call.body.len());
     let answer = match job {
         None => dispatch(gateway, &server, &rest, call).await,

@@ -2,6 +2,7 @@
 
 pub mod alive;
 pub mod book;
+pub mod client;
 pub mod client_session;
 pub mod clock;
 pub mod containment;

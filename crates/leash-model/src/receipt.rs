@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::client::Client;
 use crate::containment::{Containment, Refusal};
 use crate::identity::Identity;
 use crate::owner::Role;
@@ -148,6 +149,18 @@ impl Reason {
             Reason::OwnerGone { pid, role } => format!("{role} {pid} gone"),
             Reason::Signal { signal } => signal_name(*signal),
             other => other.words().1.to_owned(),
+        }
+    }
+
+    /// The same for the session of a client, which is named if it is the reason: `claude (26910) gone`.
+    pub fn describe_for(&self, client: Option<&Client>) -> String {
+        let text = self.describe();
+        match (self, client) {
+            (Reason::OwnerGone { pid, role: Role::Client }, Some(client)) => format!("{} ({pid}) gone", client.name()),
+            (Reason::ClientDeleted | Reason::ClientLeft | Reason::ClientSilent, Some(client)) => {
+                text.replacen("client", &client.to_string(), 1)
+            }
+            _ => text,
         }
     }
 
@@ -423,6 +436,9 @@ pub struct Receipt {
     pub labels: BTreeMap<String, String>,
     /// The reason for the end.
     pub reason: Reason,
+    /// The client of a session at a gateway; absent for other sessions, and if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Client>,
     /// The containment of the tree; unknown if the keeper died before it could report it.
     pub containment: Option<Containment>,
     /// The stronger containments that were refused, with reasons.
@@ -444,6 +460,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// The reason, in one line for people. It names the client if the client is the reason.
+    pub fn why(&self) -> String {
+        self.reason.describe_for(self.client.as_ref())
+    }
+
     /// True if everything is proved to be gone.
     pub fn all_gone(&self) -> bool {
         self.holdings.iter().all(|holding| *holding.fate() == Fate::Gone)
@@ -527,6 +548,20 @@ mod tests {
         let lines: HashSet<String> = reasons().iter().map(Reason::describe).collect();
         assert_eq!(lines.len(), reasons().len(), "{lines:?}");
         assert!(lines.contains("parent 7 gone") && lines.contains("SIGTERM"), "{lines:?}");
+    }
+
+    #[test]
+    fn client_is_named_if_it_is_the_reason() {
+        let mut client = Client { pid: Some(26910), ..Client::default() };
+        client.introduce(Some("claude"), None);
+        let check = |reason: Reason, text: &str| assert_eq!(reason.describe_for(Some(&client)), text);
+        check(Reason::OwnerGone { pid: 26910, role: Role::Client }, "claude (26910) gone");
+        check(Reason::OwnerGone { pid: 7, role: Role::Owner }, "owner 7 gone");
+        check(Reason::ClientDeleted, "claude (26910) sent DELETE");
+        check(Reason::ClientLeft, "claude (26910) disconnected");
+        check(Reason::ClientSilent, "claude (26910) answers no ping");
+        check(Reason::Idle, "idle");
+        assert_eq!(Reason::ClientDeleted.describe_for(None), "client sent DELETE");
     }
 
     #[test]

@@ -198,7 +198,7 @@ fn still(job: &Job) -> Result<(), Problem> {
 }
 
 fn ended(id: &str, view: &SessionView) -> Problem {
-    let why = view.receipt.as_ref().map(|receipt| receipt.reason.describe());
+    let why = view.receipt.as_ref().map(Receipt::why);
     Problem::ended(id, &why.unwrap_or_default())
 }
 

@@ -178,6 +178,7 @@ pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id:
         }
     };
     holding::note(gateway, gateway.book.open(&upstream.entry(&session)));
+    session.known_client.list(&gateway.book, &session.id);
     let held = session.hold(upstream);
     gateway.keeper_link.prepare(gateway);
     gateway.keeper_link.hold(&session);

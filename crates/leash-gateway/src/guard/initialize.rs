@@ -128,6 +128,7 @@ fn begin(
     );
     holding::note(gateway, gateway.book.open(&upstream.entry(session)));
     session.announce(gateway);
+    session.known_client.list(&gateway.book, &session.id);
     let held = session.hold(upstream);
     gateway.keeper_link.hold(session);
     if !held {

@@ -66,8 +66,9 @@ pub(super) struct BridgeParts {
 }
 
 impl SessionHolding for Rc<Bridge> {
-    fn release<'a>(&'a self, _: &'a Rc<Gateway>, _: &'a ClientSession, reason: Reason) -> Release<'a> {
+    fn release<'a>(&'a self, _: &'a Rc<Gateway>, session: &'a ClientSession, reason: Reason) -> Release<'a> {
         // The keeper of the tree writes the receipt.
+        self.child.is_for(session.known_client.get());
         Box::pin(async move { self.end(&reason).await })
     }
 
@@ -99,6 +100,7 @@ impl Bridge {
             opening: Some(opening),
         });
         bridge.read(output, &gateway.tasks);
+        session.known_client.list(&gateway.book, tree.run());
         let (attended, server) = (Rc::clone(&bridge), Rc::clone(&session.server));
         gateway.tasks.spawn_local(async move {
             let receipt =

@@ -16,6 +16,7 @@ use crate::notified::{wait_for, wait_until};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{RunningTree, Server};
 use crate::state::stop::StopSignal;
+use leash_model::client::Client;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::{containment::ContainmentWish, limits, start_failure::StartFailure};
 use leash_tree::tree::{Spec, Tree};
@@ -161,6 +162,8 @@ pub(super) struct ServerProcess {
     stderr: ServerStderr,
     /// The reason that its end was requested for; set once.
     end_reason: OnceCell<Reason>,
+    /// The client that it is for, which the receipt names.
+    client: OnceCell<Client>,
     /// Its receipt, once it is over; `None` inside if the receipt is not known.
     over: OnceCell<Option<Receipt>>,
     changed: Notify,
@@ -183,12 +186,18 @@ impl ServerProcess {
             tasks,
             stop,
             end_reason: OnceCell::new(),
+            client: OnceCell::new(),
             over: OnceCell::new(),
             changed: Notify::new(),
             output_is_over: Cell::new(false),
             held_up: Cell::new(false),
             reader: OnceCell::new(),
         }
+    }
+
+    /// Sets the client that its receipt names.
+    pub(super) fn is_for(&self, client: Client) {
+        let _ = self.client.set(client);
     }
 
     /// Begins its end.
@@ -275,7 +284,7 @@ impl ServerProcess {
                 reason = wait_for(&self.changed, || self.end_reason.get()), if !told => {
                     told = true;
                     // First the reason, then the input: closing the input also ends the server, for another reason.
-                    watched.tree.end_because(reason);
+                    watched.tree.end_for(reason, self.client.get());
                     self.input.close();
                 }
                 () = self.stop.clone().forced(), if told && !hurried => {

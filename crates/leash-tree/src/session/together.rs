@@ -18,6 +18,7 @@ pub fn together(session: &str, members: &[Receipt]) -> Option<Receipt> {
         name: names(members),
         labels: BTreeMap::new(),
         reason: reason(members).clone(),
+        client: if let [only] = members { only.client.clone() } else { None },
         // The weakest containment gives the promise of several trees.
         containment: members.iter().filter_map(|member| member.containment).min(),
         refused: Vec::new(),

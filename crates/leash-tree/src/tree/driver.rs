@@ -257,6 +257,7 @@ impl TreeDriver {
             }
             DriverSource::Owner(std::cmp::Reverse(number)) => {
                 let Some(reason) = self.watches[number].judge(answer) else { return ControlFlow::Continue(()) };
+                self.note_client();
                 // A tree that is only observed has a long grace, for the observer. The observer is gone.
                 let unseen = self.record.patient && self.watches[number].owner != Owner::Stdin;
                 let event = if unseen { Event::Hurry(reason) } else { self.end_event(reason) };
@@ -358,6 +359,7 @@ impl TreeDriver {
         let begins = self.state.ending() && !was_ending;
         if begins {
             self.make_room();
+            self.note_client();
             self.ending_since = Some(now);
             if effect != Some(Effect::Kill) && !matches!(self.state, State::Over { .. }) {
                 self.record.phase = Phase::Ending;
@@ -382,6 +384,13 @@ impl TreeDriver {
             None => {}
         }
         ControlFlow::Continue(())
+    }
+
+    /// Takes the client from the message of the program that ends the tree, for the receipt.
+    fn note_client(&mut self) {
+        if self.record.client.is_none() {
+            self.record.client = self.watches.iter().find_map(|watch| owner::stated_end(watch)?.client);
+        }
     }
 
     /// Frees descriptors in the keeper, which needs none of those it was started with: the end must not fail because no

@@ -136,7 +136,7 @@ fn rows(receipts: &[Receipt]) -> Vec<Vec<String>> {
             format!("{} ago", span(now.saturating_sub(receipt.ended_ms))),
             receipt.session.clone(),
             receipt.name.clone(),
-            receipt.reason.describe(),
+            receipt.why(),
             how.unwrap_or("-").to_owned(),
             tree.map_or(0, |tree| tree.members).to_string(),
             span(receipt.took_ms),

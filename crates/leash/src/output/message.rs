@@ -75,13 +75,8 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> String {
         Some(_) => format!("{}, by {by}", containment.unwrap_or("containment unknown")),
         None => format!("by {by}"),
     };
-    let line = format!(
-        "{} [{}]: {}; {}; {fate} ({means})",
-        receipt.name,
-        receipt.session,
-        receipt.reason.describe(),
-        held.join("; "),
-    );
+    let line =
+        format!("{} [{}]: {}; {}; {fate} ({means})", receipt.name, receipt.session, receipt.why(), held.join("; "),);
     escape::line(&line).into_owned()
 }
 
@@ -92,7 +87,7 @@ pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Vec<String>
         return std::iter::once(receipt_line(whole)).chain(left).collect();
     }
     let fate = fate(std::iter::once(whole));
-    let (why, held) = (whole.reason.describe(), held(whole.holdings.iter()));
+    let (why, held) = (whole.why(), held(whole.holdings.iter()));
     let head = format!("{}: {why}; {held}; {fate} in {}", whole.session, span(whole.took_ms));
     let mut lines = vec![head];
     // A holding that two receipts contain is printed once.

@@ -5,6 +5,7 @@ mod abandoned;
 mod admission;
 mod bad_input;
 mod client_files;
+mod clients;
 mod crash;
 mod dead_peers;
 mod fidelity;

@@ -67,7 +67,7 @@ impl ModernTree {
             window: Window::default(),
             garbage: Burst::default(),
         });
-        gateway.tell(|| Notice::Opened { session, server: server.name.to_string() });
+        gateway.tell(|| Notice::Opened { session, server: server.name.to_string(), client: None });
         let reading = Rc::clone(&tree);
         let reader = gateway.tasks.spawn_local(async move {
             output::read(output, &*reading).await;

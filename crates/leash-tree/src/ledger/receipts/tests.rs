@@ -13,6 +13,7 @@ fn receipt(run: &str, session: &str) -> Receipt {
         name: "files".to_owned(),
         labels: Default::default(),
         reason: Reason::LEASH_END,
+        client: None,
         containment: None,
         refused: Vec::new(),
         holdings: Vec::new(),

@@ -36,6 +36,7 @@ fn receipt(name: &str, holdings: Vec<Holding>) -> Receipt {
         name: name.to_owned(),
         labels: BTreeMap::from([("name".to_owned(), name.to_owned())]),
         reason: Reason::LEASH_END,
+        client: None,
         containment: Some(Containment::Leaf),
         refused: Vec::new(),
         holdings,
