@@ -189,7 +189,7 @@ async fn read_body(settings: &Settings, head: &Parts, body: Incoming, room: &mut
         return Err(respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, codes::SERVER, text));
     }
     let too_large = || {
-        let text = format!("Payload Too Large: at most {} bytes", settings.max_body);
+        let text = format!("Payload Too Large: at most {} bytes; `maxBody` sets the limit", settings.max_body);
         respond::error(StatusCode::PAYLOAD_TOO_LARGE, None, codes::INVALID_REQUEST, &text)
     };
     let told = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());

@@ -6,7 +6,7 @@ use hyper::{Response, StatusCode};
 use serde_json::{Value, value::RawValue};
 
 use super::admission::AdmissionRefusal;
-use leash_model::start_failure::StartFailure;
+use leash_model::start_failure::{CommandOrigin, StartFailure};
 use leash_protocol::envelope::{Malformed, codes, error_body};
 use leash_protocol::era;
 use leash_upstream::body::Body;
@@ -153,7 +153,8 @@ pub(crate) fn second_listener() -> Answer {
 
 /// 502: the server cannot be started.
 pub(crate) fn start_failed(id: Option<&RawValue>, failure: &StartFailure) -> Answer {
-    error(StatusCode::BAD_GATEWAY, id, codes::SERVER, &format!("Bad Gateway: {}", failure.line()))
+    let text = format!("Bad Gateway: {}; {}", failure.line(), failure.hint(CommandOrigin::File));
+    error(StatusCode::BAD_GATEWAY, id, codes::SERVER, &text)
 }
 
 /// 502: the server exited before it responded.

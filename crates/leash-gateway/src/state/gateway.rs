@@ -102,7 +102,9 @@ impl Gateway {
     /// Admits a new session or tree of a client, or answers why not. It is counted until the slot is dropped.
     pub(crate) fn admit(self: &Rc<Self>, server: &Rc<Server>, client: BudgetClient) -> Result<SessionSlot, Answer> {
         if self.draining.get() || server.stop.is_given() {
-            return Err(respond::unavailable("Service Unavailable: the gateway is shutting down"));
+            return Err(respond::unavailable(
+                "Service Unavailable: the gateway is shutting down; try again when it is back",
+            ));
         }
         let (settings, policy) = (self.settings(), &server.settings().policy);
         let here = Bounds::of_sessions(settings.max_sessions, settings.max_sessions_per_client);
@@ -112,8 +114,8 @@ impl Gateway {
             share.take(1).map_err(|full| {
                 self.metrics.session_refused(&server.bucket);
                 respond::unavailable(match full {
-                    LimitReached::All => "Service Unavailable: too many sessions",
-                    LimitReached::Client => "Service Unavailable: too many sessions of this client",
+                    LimitReached::All => "Service Unavailable: too many sessions; end one, or raise `maxSessions`",
+                    LimitReached::Client => "Service Unavailable: too many sessions of this client; end one, or raise `maxSessionsPerClient`",
                 })
             })?;
         }
