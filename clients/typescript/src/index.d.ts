@@ -79,7 +79,17 @@ export interface SessionServer {
   command: string;
   args: string[];
   holdings: Holding[];
+  /** The clients that have a session there now; absent if there is none. */
+  clients?: Client[];
   inFlight: number;
+}
+
+/** A client of a server. Its name and version are its own words, and prove nothing. */
+export interface Client {
+  name?: string;
+  version?: string;
+  pid?: number;
+  address?: string;
 }
 
 export interface SessionStatus {
@@ -130,6 +140,7 @@ export interface Receipt {
   name: string;
   labels?: Record<string, string>;
   reason: { kind: string; [key: string]: unknown };
+  client?: Client;
   holdings: ReceiptHolding[];
   ended_by: string;
   started_ms: number;

@@ -37,7 +37,7 @@ pub(crate) async fn connect(connection: &Rc<Connection>) -> Result<(), RequestFa
 
 async fn open_stream(connection: &Rc<Connection>) -> Result<(Uri, EventStream), RequestFailure> {
     let request = HttpRequest::get(connection.upstream.url.clone(), connection.get_headers(None));
-    let answer = connection.http.send(request).await.map_err(RequestFailure::Http)?;
+    let answer = connection.http.send(request).await.map_err(|error| connection.unreachable(error))?;
     connection.works();
     match answer.kind() {
         ResponseKind::Refused => return Err(RequestFailure::Refused(answer.refusal().await)),

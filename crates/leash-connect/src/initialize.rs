@@ -29,7 +29,7 @@ pub(crate) async fn initialize(connection: &Rc<Connection>, exchange: &Rc<Exchan
     let request = HttpRequest::post(url, headers, exchange.message.line.clone());
     let answer = match post(connection, request).await {
         Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => return ExchangeOutcome::Failed(RequestFailure::Http(error)),
+        Ok(Err(error)) => return ExchangeOutcome::Failed(connection.unreachable(error)),
         // `stop_initialize` stopped the task.
         Err(_) => return ExchangeOutcome::Done,
     };

@@ -48,8 +48,8 @@ async fn deliver(
     };
     tokio::select! {
         biased;
-        answer = &mut answer => return answer.map_err(RequestFailure::Http),
+        answer = &mut answer => return answer.map_err(|error| connection.unreachable(error)),
         () = first => connection.on_its_way(exchange),
     }
-    answer.await.map_err(RequestFailure::Http)
+    answer.await.map_err(|error| connection.unreachable(error))
 }

@@ -120,22 +120,29 @@ fn is_modern(status: StatusCode, code: i64) -> bool {
 #[derive(Clone, Debug, Error)]
 pub(crate) enum RequestFailure {
     /// There was no connection, or it broke before the response began.
-    #[error("{}", lost_request(.0))]
-    Http(UpstreamError),
+    #[error("{}", error.explain(server))]
+    Http {
+        /// The upstream's address, as it may be shown.
+        server: String,
+        /// The reason.
+        error: UpstreamError,
+    },
     /// The upstream refused the request.
     #[error("{0}")]
     Refused(RefusedResponse),
     /// The stream broke and cannot be resumed.
-    #[error("the connection to upstream broke before the response; it may have been carried out")]
+    #[error(
+        "the connection to upstream broke before the response; the request may have been carried out: look before you repeat it"
+    )]
     StreamBroke,
     /// The response is larger than the limit for a line.
-    #[error("upstream's answer has more than {} bytes; leash dropped it", limits::LINE)]
+    #[error("upstream's answer has more than {} bytes, and leash dropped it; ask for less", limits::LINE)]
     TooLarge,
     /// The upstream did not answer `initialize` in time.
-    #[error("upstream did not answer `initialize` in time")]
+    #[error("upstream did not answer `initialize` in time; look at the server's log")]
     InitializeTimeout,
     /// The upstream responded, but did not answer the request.
-    #[error("upstream accepted the request, but did not answer it")]
+    #[error("upstream accepted the request, but did not answer it; look at the server's log")]
     NotAnswered,
     /// The upstream's response is not MCP.
     #[error("upstream answered with something that is not MCP; check the URL")]
@@ -144,20 +151,11 @@ pub(crate) enum RequestFailure {
     #[error("upstream has lost the session; start the server again (--no-revive)")]
     SessionLost,
     /// The upstream closed the stream of HTTP+SSE.
-    #[error("upstream closed the connection that was the session")]
+    #[error("upstream closed the connection that was the session; repeat the request in a new session")]
     StreamClosed,
     /// The `endpoint` of HTTP+SSE is missing or at another server.
     #[error("upstream did not name an endpoint of its own; check the URL")]
     NoEndpoint,
-}
-
-fn lost_request(error: &UpstreamError) -> String {
-    match error {
-        UpstreamError::Broken(_) | UpstreamError::Unusable { .. } => {
-            format!("{error}; the request may have been carried out")
-        }
-        _ => format!("cannot reach upstream: {error}; is the server running?"),
-    }
 }
 
 impl RequestFailure {

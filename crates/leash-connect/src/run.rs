@@ -105,6 +105,7 @@ impl Driver {
             shown,
             started_ms: clock::unix_ms(),
         };
+        let address = facts.shown.clone().unwrap_or_else(|| delete::shown(&upstream.url));
         let member = Membership {
             session: facts.session.clone(),
             name: facts.name.clone(),
@@ -123,8 +124,8 @@ impl Driver {
         };
         let sessions = UpstreamSessions::new(facts, places.clone(), book, owners);
         let notices = Notices::new(tell);
-        let connection =
-            Connection::new(ConnectionParts { upstream, transport, revives: revive, host, sessions, notices });
+        let parts = ConnectionParts { upstream, shown: address, transport, revives: revive, host, sessions, notices };
+        let connection = Connection::new(parts);
         Ok(Driver {
             connection,
             input,
@@ -218,7 +219,7 @@ impl Driver {
         match event {
             ProcessEvent::OwnerGone(reason) => Some(reason),
             ProcessEvent::Signal(signal) => Some(Reason::Signal { signal }),
-            ProcessEvent::EndRequested => Some(Reason::Requested),
+            ProcessEvent::EndRequested => Some(Reason::LEASH_END),
             ProcessEvent::StdinClosed => {
                 self.closing.get_or_insert(Closing { since: Moment::on_runtime(), sent: None });
                 None

@@ -70,7 +70,7 @@ fn end_of_the_session_ends_its_client() {
         start_helper(&client).await;
         let receipt = session.end().await;
         assert!(receipt.all_gone(), "{receipt:?}");
-        assert_eq!(receipt.reason, Reason::Requested);
+        assert_eq!(receipt.reason, Reason::PROGRAM);
         tokio::time::timeout(wait::LIMIT, client.waiting()).await.expect("the client notices").unwrap();
     });
     assert!(!scene.census().is_populated(), "something was alive when the end was told");
@@ -98,7 +98,7 @@ fn child_reports_its_end() {
         let mut child = Child::start(spec, &places(&scene)).await.unwrap();
         let receipt = child.end().await.unwrap().unwrap();
         assert!(receipt.all_gone(), "{receipt:?}");
-        assert_eq!(receipt.reason, Reason::Requested);
+        assert_eq!(receipt.reason, Reason::PROGRAM);
         assert!(child.end().await.is_none() && child.tree().is_none(), "it ends once");
     });
     assert!(!scene.census().is_populated(), "something was alive when the end was told");

@@ -8,6 +8,7 @@ use hyper::{HeaderMap, Uri};
 
 use crate::config::{LocalUsers, Secret};
 use crate::connection::PeerUser;
+use leash_model::{escape, limits};
 use leash_protocol::headers;
 
 /// The header for the gateway's own token, so that `Authorization` stays free for the server.
@@ -34,10 +35,10 @@ pub(super) struct ListenerRules<'a> {
 pub(super) enum AdmissionRefusal {
     /// This header came twice.
     Repeated(HeaderName),
-    /// `Host` does not name this listener.
-    Host,
-    /// The request comes from a page of another origin, or of any origin where no page is served.
-    Origin,
+    /// `Host` does not name this listener; its value, safe to print.
+    Host(String),
+    /// The request comes from a page of another origin, or of any origin where no page is served; with the origin.
+    Origin(String),
     /// The token is missing or wrong.
     Token,
     /// No token is configured, and the peer is another user of this machine, or its user cannot be found.
@@ -52,10 +53,13 @@ impl ListenerRules<'_> {
         }
         let Some(bound) = self.bound else { return self.check_origin(None, headers) };
         let known = |host: &str| is_ours(bound.ip(), host) || self.hosts.iter().any(|allowed| same_host(allowed, host));
-        let named = headers.get(HOST).is_some_and(|host| host.to_str().is_ok_and(known));
+        let host = headers.get(HOST).map(HeaderValue::as_bytes).unwrap_or_default();
         // The same for a request target in absolute form.
-        if !named || !uri.authority().is_none_or(|authority| known(authority.as_str())) {
-            return Err(AdmissionRefusal::Host);
+        let names = [Some(host), uri.authority().map(|authority| authority.as_str().as_bytes())];
+        for name in names.into_iter().flatten() {
+            if !std::str::from_utf8(name).is_ok_and(known) {
+                return Err(AdmissionRefusal::Host(said(name)));
+            }
         }
         self.check_origin(Some(bound), headers)
     }
@@ -63,12 +67,13 @@ impl ListenerRules<'_> {
     /// Checks that a present `Origin` is ours or allowed; programs send none.
     fn check_origin(&self, bound: Option<SocketAddr>, headers: &HeaderMap) -> Result<(), AdmissionRefusal> {
         let Some(origin) = headers.get(ORIGIN) else { return Ok(()) };
+        let refused = || AdmissionRefusal::Origin(said(origin.as_bytes()));
         let (Some(bound), Some(allowed), Ok(origin)) = (bound, self.origins, origin.to_str()) else {
-            return Err(AdmissionRefusal::Origin);
+            return Err(refused());
         };
         let fine = is_own_origin(bound, self.hosts, origin)
             || allowed.iter().any(|allowed| allowed.eq_ignore_ascii_case(origin));
-        fine.then_some(()).ok_or(AdmissionRefusal::Origin)
+        fine.then_some(()).ok_or_else(refused)
     }
 
     /// Checks the caller: by the token if one is configured, otherwise by the user of a local peer.
@@ -86,6 +91,11 @@ impl ListenerRules<'_> {
             (None, None) => Ok(()),
         }
     }
+}
+
+/// A header's value as a message shows it.
+fn said(value: &[u8]) -> String {
+    escape::name(&String::from_utf8_lossy(value), limits::SAID_NAME)
 }
 
 /// A peer on this machine that is not known to belong to our own user or to root; its uid, if it was found.
@@ -189,7 +199,7 @@ mod tests {
     }
 
     fn check_origin(bound: &str, hosts: &[&str], origin: &str, fine: bool) {
-        let expected = if fine { Ok(()) } else { Err(AdmissionRefusal::Origin) };
+        let expected = if fine { Ok(()) } else { Err(AdmissionRefusal::Origin(origin.to_owned())) };
         check(bound, hosts, &[("host", "localhost"), ("origin", origin)], expected);
     }
 
@@ -254,9 +264,9 @@ mod tests {
             check(bound, &["g.example"], &[("host", ours)], Ok(()));
         }
         for foreign in ["", "evil.example", "192.0.2.8", "localhost.evil.example", "[::1]x", "g.example:x"] {
-            check(bound, &["g.example"], &[("host", foreign)], Err(AdmissionRefusal::Host));
+            check(bound, &["g.example"], &[("host", foreign)], Err(AdmissionRefusal::Host(foreign.to_owned())));
         }
-        check(bound, &[], &[], Err(AdmissionRefusal::Host));
+        check(bound, &[], &[], Err(AdmissionRefusal::Host(String::new())));
     }
 
     #[test]
@@ -264,7 +274,8 @@ mod tests {
         for bound in [None, Some("127.0.0.1:5327".parse().expect("an address"))] {
             let rules = ListenerRules { bound, hosts: &[], origins: None, token: None };
             let own = headers(&[("host", "localhost:5327"), ("origin", "http://localhost:5327")]);
-            assert_eq!(rules.check_head(&Uri::from_static("/"), &own), Err(AdmissionRefusal::Origin));
+            let refused = Err(AdmissionRefusal::Origin("http://localhost:5327".to_owned()));
+            assert_eq!(rules.check_head(&Uri::from_static("/"), &own), refused);
             assert_eq!(rules.check_head(&Uri::from_static("/"), &headers(&[("host", "localhost")])), Ok(()));
         }
     }

@@ -1,6 +1,6 @@
 //! A request that passed the front.
 
-use std::rc::Rc;
+use std::{net::SocketAddr, rc::Rc};
 
 use bytes::Bytes;
 use hyper::{HeaderMap, Method};
@@ -15,6 +15,8 @@ pub(crate) struct Call {
     /// The whole body; empty unless it is a POST.
     pub(crate) body: Bytes,
     pub(crate) principal: Principal,
+    /// The other end of its connection.
+    pub(crate) peer: SocketAddr,
     /// The client that it is counted for.
     pub(crate) client: BudgetClient,
     /// The connection, if the client itself, on this machine, is at its other end; the client may have closed it

@@ -6,7 +6,7 @@ use std::{io, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Uri, client::conn::http1, http::uri::PathAndQuery};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
@@ -81,6 +81,9 @@ pub enum ControlClientError {
     Start(#[source] io::Error),
 }
 
+/// The `User-Agent` of `leash end`, with which the receipt names the command as the one that asked for the end.
+pub(crate) const END_AGENT: &str = "leash-end";
+
 /// Sends one request and returns its whole answer: the status and the body. It waits for as long as the daemon shows
 /// that it is alive, because the end of a session takes as long as the grace of its servers.
 pub fn call(
@@ -123,7 +126,9 @@ pub fn end_session(socket: &Path, id: &str, force: bool) -> Result<Option<Receip
         return Ok(None);
     }
     let query = if force { "?force=true" } else { "" };
-    match call(socket, "DELETE", &format!("/v1/sessions/{id}{query}"), None) {
+    let mut request = request("DELETE", &format!("/v1/sessions/{id}{query}"), None)?;
+    request.headers_mut().insert(USER_AGENT, HeaderValue::from_static(END_AGENT));
+    match call_within(socket, request, limits::CONTROL_SILENCE) {
         Ok((404, _)) | Err(ControlClientError::NoDaemon(_)) => Ok(None),
         answer => value(answer?).map(Some),
     }

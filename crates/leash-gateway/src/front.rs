@@ -13,7 +13,7 @@ use crate::connection::{ClientConnection, OwedResponse};
 use crate::control::{self, CallTarget, Job, Jobs};
 use crate::respond::{self, Answer};
 use crate::{call::Call, guard, metrics_page, state::gateway::Gateway, state::server::Server, stdio};
-use leash_model::limits;
+use leash_model::{escape, limits};
 use leash_protocol::{envelope::codes, headers};
 use leash_upstream::address::HttpTransport;
 
@@ -63,7 +63,8 @@ async fn serve(
     let mut room = gateway.bodies.share(client, Bounds::of_bodies(settings.max_body));
     let body = read_body(&settings, &parts, body, &mut room).await?;
     connection.owe(OwedResponse::Answer);
-    let call = Call { method: parts.method, headers: parts.headers, body, principal, client, local };
+    let (method, headers, peer) = (parts.method, parts.headers, connection.peer);
+    let call = Call { method, headers, body, principal, peer, client, local };
     let timing = gateway.metrics.request(&server.bucket, call.body.len());
     let answer = match job {
         None => dispatch(gateway, &server, &rest, call).await,
@@ -86,7 +87,7 @@ async fn dispatch(gateway: &Rc<Gateway>, server: &Rc<Server>, rest: &str, call: 
             Box::pin(guard::answer_sse(gateway, server, rest, call)).await
         }
         ServerTarget::Url(_) if rest == "mcp" => guard::answer(gateway, server, call).await,
-        _ => respond::no_such_path(),
+        _ => respond::no_such_path(&format!("the server `{0}` is at /{0}/mcp", server.path)),
     }
 }
 
@@ -106,15 +107,35 @@ fn route(jobs: &Jobs, settings: &Settings, uri: &Uri) -> Result<RequestTarget, A
     if let Some((job, server, rest)) = path.strip_prefix("s/").and_then(|path| jobs.route(path)) {
         return Ok(RequestTarget { server, rest: rest.to_owned(), job: Some(job) });
     }
-    let (name, rest) = path.split_once('/').ok_or_else(respond::no_such_path)?;
+    let (name, rest) = path.split_once('/').unwrap_or((path, ""));
     let server = jobs.gateway.server(name);
     if let Some(mistake) = settings.unavailable.get(name).and_then(|mistakes| mistakes.first())
         && !server.as_ref().is_some_and(|server| is_startable(server))
     {
         return Err(respond::unavailable(&format!("Service Unavailable: {}", mistake.what)));
     }
-    let server = server.ok_or_else(respond::no_such_path)?;
+    let server = server.ok_or_else(|| respond::no_such_path(&no_such_server(&jobs.gateway, name)))?;
     Ok(RequestTarget { server, rest: rest.trim_end_matches('/').to_owned(), job: None })
+}
+
+/// The answer to a path of an unknown server. The caller was admitted, so it may know the names of the servers.
+fn no_such_server(gateway: &Gateway, name: &str) -> String {
+    let servers = gateway.servers.borrow();
+    let mut names: Vec<&str> = servers.keys().map(|name| &**name).collect();
+    names.sort_unstable();
+    let near = config::did_you_mean(name, &names).map_or_else(String::new, |near| format!("; {near}"));
+    let shown = names.iter().take(limits::NAMED_SERVERS).copied().collect::<Vec<_>>().join(", ");
+    let more = match names.len().saturating_sub(limits::NAMED_SERVERS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let all =
+        if names.is_empty() { "no server is configured".to_owned() } else { format!("leash serves {shown}{more}") };
+    let unknown = match name {
+        "" => "the path names no server".to_owned(),
+        name => format!("there is no server `{}`", escape::name(name, limits::SAID_NAME)),
+    };
+    format!("{unknown}{near}; {all} (at /NAME/mcp)")
 }
 
 /// True if the program of a server that was missing when the configuration was read exists now.
@@ -168,7 +189,7 @@ async fn read_body(settings: &Settings, head: &Parts, body: Incoming, room: &mut
         return Err(respond::error(StatusCode::UNSUPPORTED_MEDIA_TYPE, None, codes::SERVER, text));
     }
     let too_large = || {
-        let text = format!("Payload Too Large: at most {} bytes", settings.max_body);
+        let text = format!("Payload Too Large: at most {} bytes; `maxBody` sets the limit", settings.max_body);
         respond::error(StatusCode::PAYLOAD_TOO_LARGE, None, codes::INVALID_REQUEST, &text)
     };
     let told = head.headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse::<u64>().ok());

@@ -36,3 +36,4 @@ pub use daemon::{ControlListen, ControlSettings, ControlSocket, Starter};
 pub use error::{ControlError, ServeError};
 pub use leash_upstream::notice::Notice;
 pub use serve::{ConfigSource, GatewayInputs, serve};
+pub use state::gateway::ServerLog;

@@ -10,7 +10,11 @@ use leash_model::{clock::Moment, receipt::Reason};
 /// Upper bounds of the latency histogram, in seconds: from a local echo to a long tool call.
 pub(crate) const BUCKETS: [f64; 12] = [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0, 300.0];
 
-/// All counters.
+/// The statuses that are counted from the start: those that leash itself answers in front of a server.
+const STATUSES: [u16; 11] = [200, 202, 400, 404, 405, 406, 409, 500, 502, 503, 504];
+
+/// All counters. Each is there with 0 before it counts: Prometheus cannot tell the rate of a series from its first
+/// sample.
 #[derive(Default)]
 pub(crate) struct Metrics {
     pub(crate) servers: RefCell<BTreeMap<Rc<str>, Rc<Counters>>>,
@@ -20,7 +24,6 @@ pub(crate) struct Metrics {
 }
 
 /// The counters of one server.
-#[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) opened: Cell<u64>,
     pub(crate) refused: Cell<u64>,
@@ -35,6 +38,26 @@ pub(crate) struct Counters {
     pub(crate) bytes_out: Cell<u64>,
     pub(crate) answers: RefCell<BTreeMap<u16, u64>>,
     pub(crate) latency: Histogram,
+}
+
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
+            opened: Cell::default(),
+            refused: Cell::default(),
+            ending: Cell::default(),
+            ended: RefCell::new(Reason::OF_CLIENT_SESSIONS.iter().map(|reason| (reason.label(), 0)).collect()),
+            trees: Cell::default(),
+            trees_started: Cell::default(),
+            deletes_sent: Cell::default(),
+            deletes_failed: Cell::default(),
+            garbage_lines: Cell::default(),
+            bytes_in: Cell::default(),
+            bytes_out: Cell::default(),
+            answers: RefCell::new(STATUSES.map(|status| (status, 0)).into()),
+            latency: Histogram::default(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -105,7 +128,9 @@ impl Metrics {
     pub(crate) fn session_ended(&self, server: &Rc<str>, reason: &Reason) {
         let counters = self.of(server);
         counters.ending.set(counters.ending.get().saturating_sub(1));
-        *counters.ended.borrow_mut().entry(reason.label()).or_default() += 1;
+        let mut ended = counters.ended.borrow_mut();
+        debug_assert!(ended.contains_key(reason.label()), "{reason:?} is in `OF_CLIENT_SESSIONS`");
+        *ended.entry(reason.label()).or_default() += 1;
     }
 
     /// Counts a request with a body of so many bytes, and starts to measure its time.

@@ -43,8 +43,8 @@ pub(crate) fn render(jobs: &Jobs, memory: &BTreeMap<String, u64>) -> String {
         page.line(&[("server", name)], counters.trees.get());
     }
     page.family("leash_tree_memory_bytes", "gauge", "Memory of the trees, as last measured by their keepers.");
-    for (name, bytes) in memory {
-        page.line(&[("server", name)], bytes);
+    for name in servers.keys() {
+        page.line(&[("server", name)], memory.get(&**name).unwrap_or(&0));
     }
     page.counters("leash_trees_started_total", "Process trees started.", &servers, |counters| &counters.trees_started);
     page.counters("leash_deletes_sent_total", "DELETEs sent upstream.", &servers, |counters| &counters.deletes_sent);

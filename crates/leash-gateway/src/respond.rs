@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use hyper::header::{ALLOW, CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use hyper::{Response, StatusCode};
-use serde_json::value::RawValue;
+use serde_json::{Value, value::RawValue};
 
 use super::admission::AdmissionRefusal;
-use leash_model::start_failure::StartFailure;
+use leash_model::start_failure::{CommandOrigin, StartFailure};
 use leash_protocol::envelope::{Malformed, codes, error_body};
 use leash_protocol::era;
 use leash_upstream::body::Body;
@@ -55,9 +55,9 @@ pub(crate) fn session_missing() -> Answer {
     error(StatusCode::BAD_REQUEST, None, codes::SERVER, "Bad Request: Mcp-Session-Id header is required")
 }
 
-/// 404: there is nothing at this path.
-pub(crate) fn no_such_path() -> Answer {
-    error(StatusCode::NOT_FOUND, None, codes::SERVER, "Not Found: leash serves /NAME/mcp")
+/// 404: there is nothing at this path, with the reason.
+pub(crate) fn no_such_path(why: &str) -> Answer {
+    error(StatusCode::NOT_FOUND, None, codes::SERVER, &format!("Not Found: {why}"))
 }
 
 /// 405, with the allowed methods.
@@ -87,8 +87,14 @@ pub(crate) fn refused(refusal: &AdmissionRefusal) -> Answer {
             let text = format!("Bad Request: the header `{name}` is given twice");
             return error(StatusCode::BAD_REQUEST, None, codes::SERVER, &text);
         }
-        AdmissionRefusal::Host => "Forbidden: this Host is not allowed; name it in `allowedHosts`".to_owned(),
-        AdmissionRefusal::Origin => "Forbidden: this Origin is not allowed; name it in `allowedOrigins`".to_owned(),
+        AdmissionRefusal::Host(host) => {
+            format!("Forbidden: the Host `{host}` is not allowed; add it to `allowedHosts` of the gateway's `leash`")
+        }
+        AdmissionRefusal::Origin(origin) => {
+            format!(
+                "Forbidden: the Origin `{origin}` is not allowed; add it to `allowedOrigins` of the gateway's `leash`"
+            )
+        }
         AdmissionRefusal::OtherUser(uid) => {
             let from = uid.map_or_else(|| "a user that cannot be found".to_owned(), |uid| format!("uid {uid}"));
             format!(
@@ -147,12 +153,14 @@ pub(crate) fn second_listener() -> Answer {
 
 /// 502: the server cannot be started.
 pub(crate) fn start_failed(id: Option<&RawValue>, failure: &StartFailure) -> Answer {
-    error(StatusCode::BAD_GATEWAY, id, codes::SERVER, &format!("Bad Gateway: {}", failure.line()))
+    let text = format!("Bad Gateway: {}; {}", failure.line(), failure.hint(CommandOrigin::File));
+    error(StatusCode::BAD_GATEWAY, id, codes::SERVER, &text)
 }
 
 /// 502: the server exited before it responded.
-pub(crate) fn exited(id: Option<&RawValue>) -> Answer {
-    error(StatusCode::BAD_GATEWAY, id, codes::SERVER, "Bad Gateway: the server exited")
+pub(crate) fn exited(id: Option<&RawValue>, message: &str, data: Option<Value>) -> Answer {
+    let message = format!("Bad Gateway: {message}");
+    json(StatusCode::BAD_GATEWAY, error_body(id, codes::SERVER, &message, data))
 }
 
 /// 400: JSON-RPC that is not allowed here.

@@ -10,8 +10,10 @@ use crate::config::{ServerTarget, Settings};
 use crate::control::{Job, Jobs};
 use crate::daemon::{self, ControlListeners, ControlSettings, RunningListeners};
 use crate::error::{ControlError, ServeError};
+use crate::state::gateway::{Gateway, ServerLog};
 use crate::state::keeper_link::{self, KeeperLink};
-use crate::state::{gateway::Gateway, server::Server, session::ClientSession, stop::Stop};
+use crate::state::server::{JOBS_BUCKET, Server};
+use crate::state::{session::ClientSession, stop::Stop};
 use crate::{connection::Principals, metrics::Metrics, response_memory::ResponseMemory};
 use crate::{listen, stdio, sweep, takeover, timers::Timers, watch_file::FileWatch};
 use leash_model::{clock::Moment, limits, receipt::Reason};
@@ -36,6 +38,8 @@ pub struct GatewayInputs {
     pub terminal: Option<OwnerWatch>,
     /// Called for every notice to the user.
     pub tell: Box<dyn Fn(Notice)>,
+    /// Prints the stderr of servers.
+    pub server_log: ServerLog,
 }
 
 /// A configuration that can change.
@@ -70,7 +74,7 @@ pub fn serve(serving: GatewayInputs) -> Result<(), ServeError> {
 }
 
 async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
-    let GatewayInputs { settings, places, source, control, terminal, tell } = serving;
+    let GatewayInputs { settings, places, source, control, terminal, tell, server_log } = serving;
     if settings.is_exposed() {
         return Err(ServeError::Exposed(settings.listen));
     }
@@ -87,7 +91,7 @@ async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
         Some((book, inherited)) => (book, Some(inherited)),
         None => (Book::of_gateway(&places, Some(address))?, None),
     };
-    let gateway = Rc::new(gateway(settings, places, book, tell));
+    let gateway = Rc::new(Gateway { server_log, ..gateway(settings, places, book, tell) });
     gateway.keeper_link.enable(&gateway);
     if gateway.settings().servers.values().any(|server| matches!(server.target, ServerTarget::Url(_))) {
         gateway.keeper_link.prepare(&gateway);
@@ -132,12 +136,14 @@ async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
 
 pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<dyn Fn(Notice)>) -> Gateway {
     let tasks = TaskTracker::new();
-    let servers = settings.servers.values().cloned().map(new_server);
+    let metrics = Metrics::default();
+    metrics.of(&JOBS_BUCKET.into());
+    let servers = settings.servers.values().cloned().map(|server| new_server(&metrics, server));
     let trimmer = HeapTrimmer::default();
     Gateway {
         servers: RefCell::new(servers.map(|server| (Rc::clone(&server.name), server)).collect()),
         settings: RefCell::new(Rc::new(settings)),
-        metrics: Metrics::default(),
+        metrics,
         timers: Timers::default(),
         principals: Principals::default(),
         lookup: Rc::new(Lookup::open()),
@@ -155,6 +161,7 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         memory: ResponseMemory::default(),
         address: Cell::new(None),
         tell,
+        server_log: Box::new(|_, _| true),
     }
 }
 
@@ -234,12 +241,14 @@ fn warn_unavailable(gateway: &Gateway) {
     }
 }
 
-fn new_server(settings: crate::config::ServerSettings) -> Rc<Server> {
-    Server::new(settings, Box::<stdio::Trees>::default())
+fn new_server(metrics: &Metrics, settings: crate::config::ServerSettings) -> Rc<Server> {
+    let server = Server::new(settings, Box::<stdio::Trees>::default());
+    metrics.of(&server.bucket);
+    server
 }
 
 fn begin(gateway: &Gateway, settings: crate::config::ServerSettings) {
-    let server = new_server(settings);
+    let server = new_server(&gateway.metrics, settings);
     gateway.servers.borrow_mut().insert(Rc::clone(&server.name), server);
 }
 

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
+use crate::client::Client;
 use crate::owner::{Owner, Role};
 use crate::record::{Phase, Record};
 use crate::view::{SessionView, StateView};
@@ -36,6 +37,8 @@ pub struct SessionMember {
     pub labels: BTreeMap<String, String>,
     /// Its owners: when one is gone, leash ends it.
     pub owners: Vec<Owner>,
+    /// The client for which a gateway holds it, if it is known.
+    pub client: Option<Client>,
     /// The processes of leash that look after it, as recorded.
     pub attendants: Vec<Identity>,
     /// True if leash looked and found that none of them is alive: then the next start of leash ends it.
@@ -205,6 +208,7 @@ impl SessionMember {
             name: record.name.clone(),
             labels: record.labels.clone(),
             owners: record.owners.clone(),
+            client: record.client.clone(),
             attendants: record.supervisor.into_iter().chain(record.keeper).collect(),
             abandoned: false,
             started_ms: record.started_ms,

@@ -48,6 +48,7 @@ impl Entry {
             name: self.server.clone(),
             labels: BTreeMap::new(),
             reason,
+            client: None,
             containment: None,
             refused: Vec::new(),
             holdings: vec![Holding::Upstream(end)],

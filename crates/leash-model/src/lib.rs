@@ -2,12 +2,14 @@
 
 pub mod alive;
 pub mod book;
+pub mod client;
 pub mod client_session;
 pub mod clock;
 pub mod containment;
 pub mod delete;
 pub mod duration;
 pub mod error;
+pub mod escape;
 pub mod event;
 pub mod id;
 pub mod identity;

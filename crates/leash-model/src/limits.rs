@@ -480,3 +480,26 @@ pub const JOB_SERVERS: usize = 64;
 
 /// The largest request of the control API: an environment has some 10 KiB, and a job has a handful of servers.
 pub const CONTROL_BODY: usize = 4 * 1024 * 1024;
+
+/// The bytes of a name that another program chose (a client's, a host in a request) that a message repeats: longer than
+/// any real name, and short enough for a line.
+pub const SAID_NAME: usize = 80;
+
+/// The number of servers that an answer for an unknown server names.
+pub const NAMED_SERVERS: usize = 20;
+
+/// The most bytes of a line of a server's stderr that the gateway prints at once; a longer line comes in pieces. With
+/// the server's name and a newline it fits into one write to a pipe (4096 bytes), which no other write divides.
+pub const STDERR_PIECE: usize = 4000;
+
+/// The pause before the gateway tries again to print a line to a stderr that takes nothing.
+pub const STDERR_RETRY: Duration = Duration::from_millis(20);
+
+/// The number of last lines of a server's stderr that the gateway keeps for the error of a client, and the bytes of each:
+/// enough for the message above a stack trace.
+pub const STDERR_LINES: usize = 10;
+/// See [`STDERR_LINES`].
+pub const STDERR_LINE: usize = 300;
+
+/// The time for which the error for a server that exited waits for its exit code: the rest of its tree may end slowly.
+pub const EXIT_FACTS: Duration = Duration::from_millis(500);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::client::Client;
 use crate::containment::{Containment, Refusal};
 use crate::identity::Identity;
 use crate::owner::Role;
@@ -43,9 +44,13 @@ pub enum Reason {
     Starved,
     /// The server's first process ended by itself.
     ServerExited,
-    /// `leash end`, or a request through the library or the control API.
-    Requested,
-    /// The program that held the tree released it without ending it.
+    /// A user or a program asked for the end.
+    Requested {
+        /// The one that asked; absent in receipts of older versions.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<Requester>,
+    },
+    /// The program that held the tree released it without ending it, or was killed.
     Dropped,
     /// `--max-age` was reached.
     MaxAge,
@@ -81,7 +86,45 @@ pub enum Reason {
     },
 }
 
+/// The one that asked for the end of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Requester {
+    /// `leash end`.
+    LeashEnd,
+    /// A client of the control API.
+    ControlApi,
+    /// The program that started it, through the library.
+    Program,
+}
+
 impl Reason {
+    /// The end that `leash end` asked for.
+    pub const LEASH_END: Reason = Reason::Requested { by: Some(Requester::LeashEnd) };
+    /// The end that a client of the control API asked for.
+    pub const CONTROL_API: Reason = Reason::Requested { by: Some(Requester::ControlApi) };
+    /// The end that the program asked for that started the session.
+    pub const PROGRAM: Reason = Reason::Requested { by: Some(Requester::Program) };
+
+    /// One of each reason for which a client session of a gateway ends.
+    pub const OF_CLIENT_SESSIONS: [Reason; 14] = [
+        Reason::ClientDeleted,
+        Reason::ClientLeft,
+        Reason::ClientSilent,
+        Reason::Idle,
+        Reason::LeaseExpired,
+        Reason::MaxAge,
+        Reason::NotInitialized,
+        Reason::OwnerGone { pid: 0, role: Role::Client },
+        Reason::Reconfigured,
+        Reason::Requested { by: None },
+        Reason::ServerExited,
+        Reason::Shutdown,
+        Reason::StartFailed { why: None },
+        Reason::UpstreamForgot,
+    ];
+
     /// True if a gateway decided it, and closes the tree's stdin for it.
     pub fn is_decision(&self) -> bool {
         match self {
@@ -94,7 +137,7 @@ impl Reason {
             | Reason::Reconfigured
             | Reason::LeaseExpired
             | Reason::StartFailed { .. }
-            | Reason::Requested => true,
+            | Reason::Requested { .. } => true,
             Reason::OwnerGone { role, .. } => matches!(role, Role::Client | Role::Owner),
             _ => false,
         }
@@ -106,6 +149,18 @@ impl Reason {
             Reason::OwnerGone { pid, role } => format!("{role} {pid} gone"),
             Reason::Signal { signal } => signal_name(*signal),
             other => other.words().1.to_owned(),
+        }
+    }
+
+    /// The same for the session of a client, which is named if it is the reason: `claude (26910) gone`.
+    pub fn describe_for(&self, client: Option<&Client>) -> String {
+        let text = self.describe();
+        match (self, client) {
+            (Reason::OwnerGone { pid, role: Role::Client }, Some(client)) => format!("{} ({pid}) gone", client.name()),
+            (Reason::ClientDeleted | Reason::ClientLeft | Reason::ClientSilent, Some(client)) => {
+                text.replacen("client", &client.to_string(), 1)
+            }
+            _ => text,
         }
     }
 
@@ -126,8 +181,16 @@ impl Reason {
             Reason::KeeperStuck => ("keeper_stuck", "keeper did not answer"),
             Reason::Starved => ("starved", "limit on descriptors too low"),
             Reason::ServerExited => ("server_exited", "server exited"),
-            Reason::Requested => ("requested", "leash end"),
-            Reason::Dropped => ("dropped", "handle dropped"),
+            Reason::Requested { by } => (
+                "requested",
+                match by {
+                    Some(Requester::LeashEnd) => "leash end",
+                    Some(Requester::ControlApi) => "ended through the control API",
+                    Some(Requester::Program) => "ended by the program that started it",
+                    None => "ended on request",
+                },
+            ),
+            Reason::Dropped => ("dropped", "the program that started it left"),
             Reason::MaxAge => ("max_age", "max age"),
             Reason::Swept => ("swept", "swept after a crash"),
             Reason::ClientDeleted => ("client_deleted", "client sent DELETE"),
@@ -136,7 +199,7 @@ impl Reason {
             Reason::Idle => ("idle", "idle"),
             Reason::NotInitialized => ("not_initialized", "not initialized"),
             Reason::UpstreamForgot => ("upstream_forgot", "upstream forgot it"),
-            Reason::Shutdown => ("shutdown", "shutdown"),
+            Reason::Shutdown => ("shutdown", "the gateway stopped"),
             Reason::Reconfigured => ("reconfigured", "reconfigured"),
             Reason::Orphan => ("orphan", "orphan"),
             Reason::StaleHost => ("stale_host", "stale host"),
@@ -373,6 +436,9 @@ pub struct Receipt {
     pub labels: BTreeMap<String, String>,
     /// The reason for the end.
     pub reason: Reason,
+    /// The client of a session at a gateway; absent for other sessions, and if it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Client>,
     /// The containment of the tree; unknown if the keeper died before it could report it.
     pub containment: Option<Containment>,
     /// The stronger containments that were refused, with reasons.
@@ -394,6 +460,11 @@ pub struct Receipt {
 }
 
 impl Receipt {
+    /// The reason, in one line for people. It names the client if the client is the reason.
+    pub fn why(&self) -> String {
+        self.reason.describe_for(self.client.as_ref())
+    }
+
     /// True if everything is proved to be gone.
     pub fn all_gone(&self) -> bool {
         self.holdings.iter().all(|holding| *holding.fate() == Fate::Gone)
@@ -432,7 +503,7 @@ mod tests {
     use super::*;
 
     /// One of each.
-    fn reasons() -> [Reason; 25] {
+    fn reasons() -> [Reason; 28] {
         [
             Reason::StdinClosed,
             Reason::OwnerGone { pid: 7, role: Role::Parent },
@@ -443,7 +514,10 @@ mod tests {
             Reason::KeeperStuck,
             Reason::Starved,
             Reason::ServerExited,
-            Reason::Requested,
+            Reason::Requested { by: None },
+            Reason::LEASH_END,
+            Reason::CONTROL_API,
+            Reason::PROGRAM,
             Reason::Dropped,
             Reason::MaxAge,
             Reason::Swept,
@@ -474,6 +548,27 @@ mod tests {
         let lines: HashSet<String> = reasons().iter().map(Reason::describe).collect();
         assert_eq!(lines.len(), reasons().len(), "{lines:?}");
         assert!(lines.contains("parent 7 gone") && lines.contains("SIGTERM"), "{lines:?}");
+    }
+
+    #[test]
+    fn client_is_named_if_it_is_the_reason() {
+        let mut client = Client { pid: Some(26910), ..Client::default() };
+        client.introduce(Some("claude"), None);
+        let check = |reason: Reason, text: &str| assert_eq!(reason.describe_for(Some(&client)), text);
+        check(Reason::OwnerGone { pid: 26910, role: Role::Client }, "claude (26910) gone");
+        check(Reason::OwnerGone { pid: 7, role: Role::Owner }, "owner 7 gone");
+        check(Reason::ClientDeleted, "claude (26910) sent DELETE");
+        check(Reason::ClientLeft, "claude (26910) disconnected");
+        check(Reason::ClientSilent, "claude (26910) answers no ping");
+        check(Reason::Idle, "idle");
+        assert_eq!(Reason::ClientDeleted.describe_for(None), "client sent DELETE");
+    }
+
+    #[test]
+    fn request_of_an_older_version_is_read() {
+        let read = |text: &str| serde_json::from_str::<Reason>(text).expect("a reason");
+        assert_eq!(read(r#"{"kind":"requested"}"#), Reason::Requested { by: None });
+        assert_eq!(read(r#"{"kind":"requested","by":"control_api"}"#), Reason::CONTROL_API);
     }
 
     #[test]

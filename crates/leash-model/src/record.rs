@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::client::Client;
 use crate::containment::{Containment, Refusal};
 use crate::receipt::{EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, VERSION};
 use crate::{clock, identity::Identity, owner::Owner};
@@ -73,6 +74,9 @@ pub struct Record {
     pub spare: Vec<String>,
     /// The grace between two steps of the ladder.
     pub grace_ms: u64,
+    /// The client for which a gateway runs it, from the beginning of the end on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<Client>,
     /// True if processes that the leader leaves behind live until an end is requested.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub patient: bool,
@@ -95,6 +99,7 @@ impl Record {
             name: self.name.clone(),
             labels: self.labels.clone(),
             reason,
+            client: self.client.clone(),
             containment: self.containment,
             refused: self.refused.clone(),
             holdings: vec![Holding::Tree(tree)],

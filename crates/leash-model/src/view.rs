@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{containment::Containment, receipt::Receipt};
+use crate::{client::Client, containment::Containment, receipt::Receipt};
 
 /// A session, as it is now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -99,6 +99,9 @@ pub struct ServerView {
     pub args: Vec<String>,
     /// Its process trees and its sessions at other servers.
     pub holdings: Vec<HoldingView>,
+    /// The clients that have a session at it now; absent if there is none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub clients: Vec<Client>,
     /// Requests of its clients that were not answered yet.
     pub in_flight: usize,
 }

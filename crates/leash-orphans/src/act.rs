@@ -326,6 +326,7 @@ fn receipt(proc: &Proc, finding: &Finding, result: ReapResult) -> Receipt {
         name: name.unwrap_or_else(|| proc.stat(finding.root.pid).map_or_else(String::new, |stat| stat.comm)),
         labels: finding.client.iter().map(|client| ("client".to_owned(), client.clone())).collect(),
         reason: if finding.role == TreeRole::Host { Reason::StaleHost } else { Reason::Orphan },
+        client: None,
         containment: None,
         refused: Vec::new(),
         holdings: vec![Holding::Tree(tree)],

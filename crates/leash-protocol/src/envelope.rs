@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::hash::{Hash, Hasher};
 
+use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use thiserror::Error;
@@ -318,6 +319,26 @@ pub fn error_body(id: Option<&RawValue>, code: i64, message: &str, data: Option<
     let message = serde_json::Value::from(message);
     let data = data.map(|data| format!(r#","data":{data}"#)).unwrap_or_default();
     format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}{data}}}}}"#).into_bytes()
+}
+
+/// The name and the version in `clientInfo` of an `initialize`; `None` for another message.
+pub fn client_info(source: &[u8]) -> Option<(Option<String>, Option<String>)> {
+    let Ok(Message::One(envelope)) = Message::read(source) else { return None };
+    if envelope.method.as_deref() != Some("initialize") {
+        return None;
+    }
+    #[derive(Deserialize)]
+    struct Params {
+        #[serde(rename = "clientInfo")]
+        client_info: ClientInfo,
+    }
+    #[derive(Deserialize)]
+    struct ClientInfo {
+        name: Option<String>,
+        version: Option<String>,
+    }
+    let params: Params = serde_json::from_str(envelope.params?.get()).ok()?;
+    Some((params.client_info.name, params.client_info.version))
 }
 
 /// The notification that cancels a request: `id` is raw JSON.

@@ -51,12 +51,12 @@ impl GuardedSessions {
     /// session.
     pub async fn end(&self, id: &str) -> Option<Ended> {
         let entry = self.shared.find(id)?;
-        self.end_these(vec![entry], Reason::Requested).await.into_iter().next()
+        self.end_these(vec![entry], Reason::PROGRAM).await.into_iter().next()
     }
 
     /// Ends all sessions, at the same time.
     pub async fn end_all(&self) -> Vec<Ended> {
-        self.end_these(self.shared.all(), Reason::Requested).await
+        self.end_these(self.shared.all(), Reason::PROGRAM).await
     }
 
     /// Ends all sessions and refuses new ones (503), for a server that shuts down. Call it before the listener is gone,

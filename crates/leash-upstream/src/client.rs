@@ -27,11 +27,14 @@ pub use pool::{ConnectionPool, PoolSettings};
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum UpstreamError {
     /// No program listens at the address.
-    #[error("the connection was refused")]
+    #[error("connection refused")]
     Refused,
     /// The name has no address.
     #[error("the name cannot be resolved: {0}")]
     Dns(String),
+    /// The address is `https`, and the server answered with something that is not TLS.
+    #[error("the server does not speak TLS")]
+    NotTls,
     /// The TLS handshake failed, or there are no root certificates.
     #[error("no secure connection: {0}")]
     Tls(String),
@@ -49,9 +52,44 @@ pub enum UpstreamError {
         /// The id of the session that the response opened anyway.
         session: Option<String>,
     },
+    /// The answer is not HTTP.
+    #[error("the server answered with something that is not HTTP: {0}")]
+    NotHttp(String),
     /// The connection broke before the response.
     #[error("the connection broke before the answer: {0}")]
     Broken(String),
+}
+
+impl UpstreamError {
+    /// The failure with the server's address or name, which the caller may show.
+    pub fn at(&self, server: &str) -> String {
+        match self {
+            UpstreamError::Unusable { .. } | UpstreamError::NotHttp(_) | UpstreamError::Broken(_) => {
+                format!("{server}: {self}")
+            }
+            _ => format!("cannot reach {server}: {self}"),
+        }
+    }
+
+    /// The same with the one thing to do.
+    pub fn explain(&self, server: &str) -> String {
+        format!("{}; {}", self.at(server), self.hint())
+    }
+
+    /// The one thing to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            UpstreamError::Refused => "is the server running?",
+            UpstreamError::Dns(_) => "check the host name in the URL",
+            UpstreamError::NotTls => "did you mean http:// instead of https://?",
+            UpstreamError::Tls(_) => "check the server's certificate; SSL_CERT_FILE names the certificates to trust",
+            UpstreamError::Timeout => "check the host and the port of the URL; a firewall may drop the connection",
+            UpstreamError::Unreachable(_) => "check the host and the port of the URL",
+            UpstreamError::NotHttp(_) => "check the port of the URL; a server that speaks TLS needs https://",
+            UpstreamError::Unusable { .. } => "check that the URL is that of an MCP server",
+            UpstreamError::Broken(_) => "the request may have been carried out; look at the server's log",
+        }
+    }
 }
 
 /// Sends requests. Cheap to clone; clones share the pool.
@@ -252,12 +290,12 @@ fn connection_error(error: &(dyn std::error::Error + 'static)) -> UpstreamError 
             return UpstreamError::Dns(root_cause(cause));
         }
         if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
-            return UpstreamError::Tls(tls.to_string());
+            return tls_error(tls);
         }
         if let Some(io) = cause.downcast_ref::<io::Error>() {
             // The `source` of an `io::Error` skips the error that it wraps.
             if let Some(tls) = io.get_ref().and_then(tls_inside) {
-                return UpstreamError::Tls(tls);
+                return tls_error(tls);
             }
             refused |= io.kind() == io::ErrorKind::ConnectionRefused;
             timed_out |= io.kind() == io::ErrorKind::TimedOut;
@@ -271,10 +309,21 @@ fn connection_error(error: &(dyn std::error::Error + 'static)) -> UpstreamError 
 }
 
 /// Finds the TLS error inside layers of `io::Error`.
-fn tls_inside(error: &(dyn std::error::Error + Send + Sync + 'static)) -> Option<String> {
-    match error.downcast_ref::<rustls::Error>() {
-        Some(tls) => Some(tls.to_string()),
-        None => error.downcast_ref::<io::Error>()?.get_ref().and_then(tls_inside),
+fn tls_inside<'e>(error: &'e (dyn std::error::Error + Send + Sync + 'static)) -> Option<&'e rustls::Error> {
+    error.downcast_ref().or_else(|| error.downcast_ref::<io::Error>()?.get_ref().and_then(tls_inside))
+}
+
+/// The failure of a request on an open connection.
+fn broken(error: &hyper::Error) -> UpstreamError {
+    let cause = root_cause(error);
+    if error.is_parse() { UpstreamError::NotHttp(cause) } else { UpstreamError::Broken(cause) }
+}
+
+fn tls_error(error: &rustls::Error) -> UpstreamError {
+    match error {
+        // The first byte is no TLS record: the answer of a server that expects plain HTTP.
+        rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType) => UpstreamError::NotTls,
+        other => UpstreamError::Tls(other.to_string()),
     }
 }
 

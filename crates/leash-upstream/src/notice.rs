@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
+use leash_model::client::Client;
 use leash_model::receipt::{Reason, Receipt};
 
 /// A notice of one line.
@@ -30,6 +31,8 @@ pub enum Notice {
         session: String,
         /// The server's name.
         server: String,
+        /// Its client.
+        client: Option<Client>,
     },
     /// A session is ending.
     Ending {
@@ -37,6 +40,8 @@ pub enum Notice {
         session: String,
         /// The server's name.
         server: String,
+        /// Its client.
+        client: Option<Client>,
         /// The reason.
         why: Reason,
     },

@@ -72,8 +72,16 @@ fn session(opened: Option<&Answer>, modern: Option<&Answer>) -> Observation {
         Some(_) if modern.is_some_and(Answer::is_result) => {
             pass("it speaks a revision without sessions only: nothing can be left behind")
         }
-        Some(answer) => fail(format!("`initialize` was answered with {}", answer.describe())),
+        Some(answer) => fail(answered("`initialize`", answer)),
         None => skip("not tried"),
+    }
+}
+
+/// The outcome of a request.
+fn answered(request: &str, answer: &Answer) -> String {
+    match answer {
+        Answer::Status { status, .. } => format!("{request} was answered with {status}"),
+        Answer::Failed(why) => format!("{request}: {why}"),
     }
 }
 
@@ -93,7 +101,7 @@ fn deleted(opened: Option<&Answer>, deleted: Option<&Answer>) -> Observation {
     match deleted {
         Some(Answer::Status { status: status @ 200..300, .. }) => pass(status.to_string()),
         Some(Answer::Status { status: 405, .. }) => warn("405: clients can't end sessions, so the server has to"),
-        Some(answer) => fail(format!("DELETE was answered with {}", answer.describe())),
+        Some(answer) => fail(answered("DELETE", answer)),
         None => skip("not tried"),
     }
 }
@@ -101,9 +109,7 @@ fn deleted(opened: Option<&Answer>, deleted: Option<&Answer>) -> Observation {
 fn terminated(deleted: Option<&Answer>, afterwards: Option<&Answer>) -> Observation {
     match (deleted.and_then(Answer::status), afterwards) {
         (Some(200..300), Some(Answer::Status { status: 404, .. })) => pass("404"),
-        (Some(200..300), Some(answer)) => {
-            fail(format!("a request after DELETE was answered with {}", answer.describe()))
-        }
+        (Some(200..300), Some(answer)) => fail(answered("a request after DELETE", answer)),
         _ => skip("no session was ended"),
     }
 }

@@ -242,7 +242,8 @@ impl<'a> TestClient<'a> {
         let (opens, time_limit) = (ask.session.is_none(), ask.time_limit);
         let request = self.request(ask);
         let answered = async {
-            let answer = self.client.send(request).await.map_err(|error| error.to_string())?;
+            let address = leash_upstream::delete::shown(&self.url);
+            let answer = self.client.send(request).await.map_err(|error| error.explain(&address))?;
             let status = answer.status().as_u16();
             let session = answer.headers().get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
             // Record the session before the body is read, because the time may run out: the server has opened it, and

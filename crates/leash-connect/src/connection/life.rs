@@ -59,7 +59,7 @@ impl Connection {
                 self.notices.check_written(written);
                 if session.is_some() {
                     let (session, server) = self.sessions.borrow().names();
-                    self.notices.tell(Notice::Opened { session, server });
+                    self.notices.tell(Notice::Opened { session, server, client: None });
                 }
             }
             Effect::HoldUntilEnded(session) => {
@@ -96,7 +96,7 @@ impl Connection {
             Effect::EndPause => self.end_pause.notify_one(),
             Effect::AnnounceEnd(why) => {
                 let (session, server) = self.sessions.borrow().names();
-                self.notices.tell(Notice::Ending { session, server, why });
+                self.notices.tell(Notice::Ending { session, server, client: None, why });
                 self.sessions.borrow().ending();
                 self.wake.notify_one();
             }

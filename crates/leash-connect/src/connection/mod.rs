@@ -20,9 +20,11 @@ use crate::message::{HostMessage, MessageKind};
 use crate::notices::Notices;
 use crate::outbox::Outbox;
 use crate::pipe::HostQueue;
+use crate::response::RequestFailure;
 use crate::upstream_sessions::UpstreamSessions;
 use leash_protocol::header_copies::HeaderCopies;
-use leash_upstream::{address::UpstreamServer, client::UpstreamClient};
+use leash_upstream::address::UpstreamServer;
+use leash_upstream::client::{UpstreamClient, UpstreamError};
 
 /// The messages between the host and the upstream.
 #[derive(Debug, Default)]
@@ -47,6 +49,8 @@ pub(crate) struct Traffic {
 /// One connection.
 pub(crate) struct Connection {
     pub(crate) upstream: UpstreamServer,
+    /// The upstream's address, as messages show it.
+    shown: String,
     pub(crate) http: HttpClient,
     /// The client for DELETE.
     pub(crate) delete_client: UpstreamClient,
@@ -75,6 +79,7 @@ pub(crate) struct Connection {
 /// The parts from which a connection is created.
 pub(crate) struct ConnectionParts {
     pub(crate) upstream: UpstreamServer,
+    pub(crate) shown: String,
     pub(crate) transport: UpstreamTransport,
     pub(crate) revives: bool,
     pub(crate) host: HostQueue,
@@ -84,9 +89,10 @@ pub(crate) struct ConnectionParts {
 
 impl Connection {
     pub(crate) fn new(parts: ConnectionParts) -> Rc<Connection> {
-        let ConnectionParts { upstream, transport, revives, host, sessions, notices } = parts;
+        let ConnectionParts { upstream, shown, transport, revives, host, sessions, notices } = parts;
         Rc::new(Connection {
             upstream,
+            shown,
             http: HttpClient::new(),
             delete_client: UpstreamClient::new(),
             host,
@@ -111,6 +117,11 @@ impl Connection {
         self.tasks.spawn_local(async move {
             stop.run_until_cancelled(task).await;
         });
+    }
+
+    /// The failure of a request to which the upstream did not respond.
+    pub(crate) fn unreachable(&self, error: UpstreamError) -> RequestFailure {
+        RequestFailure::Http { server: self.shown.clone(), error }
     }
 
     /// Records that the upstream responded.

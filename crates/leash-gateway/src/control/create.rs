@@ -14,6 +14,7 @@ use crate::{control::job_machine::JobTimes, respond::Answer, state::gateway::Gat
 use leash_model::{error::shown, receipt::Reason, start_failure::StartFailure};
 use leash_protocol::headers;
 use leash_tree::{platform::identity::HeldProcess, platform::proc::Proc};
+use leash_upstream::delete;
 
 /// A job whose id its caller does not have yet. Dropped before the caller gets the id, it ends the job.
 struct Unknown(Option<Rc<Job>>);
@@ -169,7 +170,8 @@ async fn start_one(gateway: &Rc<Gateway>, server: &Rc<Server>) -> Result<(), Sta
         ServerTarget::Command(_) => stdio::warm(gateway, server).await,
         ServerTarget::Url(upstream) => tokio::select! {
             reached = gateway.client.reach(&upstream.url) => {
-                reached.map_err(|error| StartFailure::Unreachable { why: shown(error.to_string()) })
+                let address = delete::shown(&upstream.url);
+                reached.map_err(|error| StartFailure::Unreachable { why: shown(error.at(&address)) })
             }
             () = server.stop.signal().given() => Err(StartFailure::Ended),
         },

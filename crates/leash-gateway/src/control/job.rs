@@ -128,7 +128,11 @@ impl Job {
             self.announced.set(true);
             self.tell(EventKind::Started, None, None);
             if let Some(jobs) = self.jobs.upgrade() {
-                jobs.gateway.tell(|| Notice::Opened { session: self.id().to_string(), server: self.shown() });
+                jobs.gateway.tell(|| Notice::Opened {
+                    session: self.id().to_string(),
+                    server: self.shown(),
+                    client: None,
+                });
             }
         }
     }
@@ -201,7 +205,7 @@ impl Job {
             Effect::Nothing => {}
             Effect::End { reason, force } => self.begin_end(&jobs, &reason, force),
             Effect::Hurry => {
-                let reason = self.why().unwrap_or(Reason::Requested);
+                let reason = self.why().unwrap_or(Reason::CONTROL_API);
                 let stop = Stop { reason, force: true };
                 self.servers.values().for_each(|server| server.stop.give(stop.clone()));
             }
@@ -219,7 +223,7 @@ impl Job {
         if self.announced.get() {
             self.tell(EventKind::Ending, Some(reason.describe()), None);
             let (session, server) = (self.id().to_string(), self.shown());
-            gateway.tell(|| Notice::Ending { session, server, why: reason.clone() });
+            gateway.tell(|| Notice::Ending { session, server, client: None, why: reason.clone() });
         }
         for server in self.servers.values() {
             gateway.end_server(server, Stop { reason: reason.clone(), force });
@@ -266,7 +270,7 @@ impl Job {
         self.apply(Event::Released);
         jobs.over(self, &receipt, self.announced.get());
         if self.announced.get() {
-            self.tell(EventKind::Ended, Some(receipt.reason.describe()), Some(&receipt));
+            self.tell(EventKind::Ended, Some(receipt.why()), Some(&receipt));
             gateway.tell(|| Notice::Ended(Box::new((*receipt).clone())));
         }
         self.over.notify_waiters();
@@ -282,6 +286,7 @@ impl Job {
             name: self.shown(),
             labels: self.account.labels.clone(),
             reason,
+            client: None,
             containment: None,
             refused: Vec::new(),
             holdings: holdings.into(),

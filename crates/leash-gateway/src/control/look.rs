@@ -101,7 +101,10 @@ fn server_view(jobs: &Jobs, job: &Job, server: &Server, sizes: &HashMap<String, 
     let upstreams = guard::upstreams(server).into_iter();
     let upstreams = upstreams.map(|(url, session_id)| HoldingView::Upstream { url, session_id });
     let (holdings, in_flight) = (trees.chain(upstreams).collect(), job::in_flight(server));
-    ServerView { holdings, in_flight, ..plain(jobs, job, server) }
+    let mut sessions = server.all();
+    sessions.sort_by_key(|session| session.started_ms);
+    let clients = sessions.iter().map(|session| session.known_client.get()).collect();
+    ServerView { holdings, clients, in_flight, ..plain(jobs, job, server) }
 }
 
 /// The view of a server without its current holdings and requests.
@@ -115,6 +118,7 @@ fn plain(jobs: &Jobs, job: &Job, server: &Server) -> ServerView {
         command: attach.command.clone(),
         args: attach.args.iter().cloned().chain([target]).collect(),
         holdings: Vec::new(),
+        clients: Vec::new(),
         in_flight: 0,
     }
 }

@@ -28,10 +28,11 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
-use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use hyper::header::{CONTENT_LENGTH, CONTENT_TYPE, USER_AGENT};
 use hyper::{HeaderMap, Request, body::Incoming};
 
 use crate::config::{LeaseRequest, read_request};
+use crate::control_client::END_AGENT;
 use crate::respond::Answer;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
@@ -79,7 +80,11 @@ async fn asked(jobs: &Rc<Jobs>, request: Request<Incoming>) -> Result<Answer, Pr
         Operation::List(query, listed) => Ok(list(jobs, query::read(query, text)?, listed).await),
         Operation::EndAll(query, ended, ending) => Ok(end_all(jobs, query::read(query, text)?, ended, ending).await),
         Operation::Show(shown) => show(jobs, id, shown).await,
-        Operation::End(query, ended, ending) => end(jobs, id, query::read(query, text)?, (ended, ending)).await,
+        Operation::End(query, ended, ending) => {
+            let is_command = head.headers.get(USER_AGENT).is_some_and(|agent| agent == END_AGENT);
+            let reason = if is_command { Reason::LEASH_END } else { Reason::CONTROL_API };
+            end(jobs, id, (query::read(query, text)?, reason), (ended, ending)).await
+        }
         Operation::Renew(table, renewed) => {
             let body = read_body(&head.headers, body).await?;
             renew(jobs, id, read_request(table, &body).map_err(Problem::misread)?, renewed).await
@@ -123,7 +128,7 @@ async fn list(jobs: &Jobs, filter: Filter, listed: &Reply<SessionsView>) -> Answ
 
 async fn end_all(jobs: &Jobs, how: EndOptions, ended: &Reply<ReceiptsView>, ending: &Reply<SessionsView>) -> Answer {
     let all = jobs.list();
-    all.iter().for_each(|job| job.end(Reason::Requested, how.force));
+    all.iter().for_each(|job| job.end(Reason::CONTROL_API, how.force));
     if !how.wait {
         return ending.send(&SessionsView { sessions: look::now(jobs, &all).await });
     }
@@ -144,7 +149,7 @@ async fn show(jobs: &Jobs, id: &str, shown: &Reply<SessionView>) -> Result<Answe
 async fn end(
     jobs: &Jobs,
     id: &str,
-    how: EndOptions,
+    (how, reason): (EndOptions, Reason),
     (ended, ending): (&Reply<Receipt>, &Reply<SessionView>),
 ) -> Result<Answer, Problem> {
     let Some(job) = jobs.get(id) else {
@@ -152,7 +157,7 @@ async fn end(
         let receipt = over(jobs, id).await?.receipt;
         return Ok(ended.send(&receipt.ok_or_else(|| Problem::no_such_session(id))?));
     };
-    job.end(Reason::Requested, how.force);
+    job.end(reason, how.force);
     if how.wait {
         return Ok(ended.send(&*job.over().await));
     }
@@ -193,7 +198,7 @@ fn still(job: &Job) -> Result<(), Problem> {
 }
 
 fn ended(id: &str, view: &SessionView) -> Problem {
-    let why = view.receipt.as_ref().map(|receipt| receipt.reason.describe());
+    let why = view.receipt.as_ref().map(Receipt::why);
     Problem::ended(id, &why.unwrap_or_default())
 }
 

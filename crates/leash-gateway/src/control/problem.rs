@@ -201,10 +201,9 @@ impl Problem {
             AdmissionRefusal::Repeated(name) => {
                 Problem::new(Kind::RepeatedHeader, format!("the header `{name}` is given twice"))
             }
-            AdmissionRefusal::Host => {
-                Problem::new(Kind::Host, "this Host is not allowed").hint("name it in `allowedHosts`".to_owned())
-            }
-            AdmissionRefusal::Origin => Problem::new(Kind::Origin, "requests from pages in browsers are not served"),
+            AdmissionRefusal::Host(host) => Problem::new(Kind::Host, format!("the Host `{host}` is not allowed"))
+                .hint("add it to `allowedHosts` of the gateway's `leash`".to_owned()),
+            AdmissionRefusal::Origin(_) => Problem::new(Kind::Origin, "requests from pages in browsers are not served"),
             // A listener that serves all users, because it asks for a token, refuses by the token alone.
             AdmissionRefusal::Token | AdmissionRefusal::OtherUser(_) => {
                 let hint = "send `Authorization: Bearer TOKEN`; it is in the variable that `--control-token-env` names";

@@ -128,16 +128,14 @@ pub(super) async fn read(answer: Response<Incoming>) -> Option<Response<Bytes>> 
     Some(Response::from_parts(cleaned(head), body))
 }
 
-/// Builds the error response for an upstream that failed.
-pub(super) fn failed(error: &UpstreamError, id: Option<&RawValue>) -> Answer {
+/// Builds the error response for an upstream that failed. It names the server and not its URL, which clients of the
+/// gateway need not know.
+pub(super) fn failed(server: &Server, error: &UpstreamError, id: Option<&RawValue>) -> Answer {
     let (status, name) = match error {
         UpstreamError::Timeout => (StatusCode::GATEWAY_TIMEOUT, "Gateway Timeout"),
         _ => (StatusCode::BAD_GATEWAY, "Bad Gateway"),
     };
-    let text = match error {
-        UpstreamError::Unusable { .. } => format!("{name}: {error}"),
-        _ => format!("{name}: the server cannot be reached: {error}"),
-    };
+    let text = format!("{name}: {}", error.explain(&format!("`{}`", server.name)));
     respond::error(status, id, codes::SERVER, &text)
 }
 
@@ -152,7 +150,7 @@ pub(super) async fn without_session(
     // ignore the id, but a legacy server might use that session.
     let answer = match send(gateway, server, call, None).await {
         Ok(answer) => answer,
-        Err(error) => return failed(&error, facts.id.as_deref()),
+        Err(error) => return failed(server, &error, facts.id.as_deref()),
     };
     if let Some(id) = headers::opened_session(answer.headers())
         && let Err(refused) = adopt(gateway, server, call, id)
@@ -162,7 +160,7 @@ pub(super) async fn without_session(
     // A listening request has no end of its own and would delay the gateway's shutdown.
     let listens = facts.listens || call.method == Method::GET;
     let until = if listens { ResponseLimit::Stopping(gateway.client.deadline.clone()) } else { ResponseLimit::End };
-    pass_whole(gateway, server, answer, until).await.unwrap_or_else(|error| failed(&error, facts.id.as_deref()))
+    pass_whole(gateway, server, answer, until).await.unwrap_or_else(|error| failed(server, &error, facts.id.as_deref()))
 }
 
 /// Guards a session that the server opened without `initialize`, for instance in its response to a probe.
@@ -180,6 +178,7 @@ pub(super) fn adopt(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call, id:
         }
     };
     holding::note(gateway, gateway.book.open(&upstream.entry(&session)));
+    session.known_client.list(&gateway.book, &session.id);
     let held = session.hold(upstream);
     gateway.keeper_link.prepare(gateway);
     gateway.keeper_link.hold(&session);

@@ -11,8 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::{forward, revive::Revival, unanswered::Unanswered};
 use crate::state::backend::{Release, SessionHolding};
 use crate::state::session::{ClientSession, SessionStart};
-use crate::state::{gateway::Gateway, server::Server};
+use crate::state::{gateway::Gateway, known_client::KnownClient, server::Server};
 use crate::{budget::BudgetClient, call::Call, config::ServerTarget, keep_alive::Pings, metrics::add};
+use leash_model::client::Client;
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
 use leash_model::{client_session::SessionLife, id, limits};
@@ -92,6 +93,7 @@ pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, held: &HeldSession) -
         token: (&*resume_facts.token).into(),
         principal,
         client: BudgetClient::at(resume_facts.origin, principal),
+        known_client: KnownClient::resumed(resume_facts.client.clone()),
         started_ms: entry.started_ms,
         life: SessionLife::resume(born, Moment::on_runtime()),
     };
@@ -104,6 +106,7 @@ pub(crate) fn resume(gateway: &Rc<Gateway>, entry: &Entry, held: &HeldSession) -
     let parts = UpstreamParts { id: &entry.id, version: entry.version.as_deref(), revival };
     let upstream = UpstreamHolding::streamable(&server, &headers, parts);
     session.hold(upstream);
+    session.known_client.list(&gateway.book, &session.id);
     gateway.keeper_link.hold(&session);
     session.resume_owners(resume_facts);
     true
@@ -258,7 +261,8 @@ impl UpstreamHolding {
     async fn end(&self, gateway: &Rc<Gateway>, session: &ClientSession, reason: Reason) -> Receipt {
         // Clients that wait for a response get one now, however long the DELETE takes.
         self.gone().cancel();
-        self.close(gateway, &session.server, self.entry(session), reason).await
+        let client = Some(session.known_client.get());
+        self.close(gateway, &session.server, (self.entry(session), client), reason).await
     }
 
     /// Ends an upstream session that belongs to no client session.
@@ -271,7 +275,7 @@ impl UpstreamHolding {
         gateway.keeper_link.hold_refused(&id, held);
         let (gateway, server, occupied) = (Rc::clone(gateway), Rc::clone(server), server.occupy());
         gateway.clone().tasks.spawn_local(async move {
-            self.close(&gateway, &server, entry, reason).await;
+            self.close(&gateway, &server, (entry, None), reason).await;
             drop(occupied);
         });
     }
@@ -299,7 +303,13 @@ impl UpstreamHolding {
         DeleteTarget { url: self.url.clone(), session_id: entry.id.clone(), version, headers }
     }
 
-    async fn close(&self, gateway: &Gateway, server: &Server, entry: Entry, reason: Reason) -> Receipt {
+    async fn close(
+        &self,
+        gateway: &Gateway,
+        server: &Server,
+        (entry, client): (Entry, Option<Client>),
+        reason: Reason,
+    ) -> Receipt {
         let began = Moment::on_runtime();
         let deleted = match &self.kind {
             HoldingTransport::Sse { .. } => DeleteResult::closed(),
@@ -310,6 +320,7 @@ impl UpstreamHolding {
         };
         let end = deleted.receipt(&self.url, &entry.id);
         let receipt = entry.receipt(reason, EndedBy::Gateway, Moment::on_runtime() - began, end);
+        let receipt = Receipt { client, ..receipt };
         // A gateway that must stop before the server responds leaves the session to its keeper, which writes the
         // receipt.
         let is_kept = deleted.cut_short && gateway.draining.get() && gateway.keeper_link.is_told_of(&entry.session);

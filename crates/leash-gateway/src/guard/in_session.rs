@@ -64,10 +64,10 @@ pub(super) async fn answer(
                     passed = pass(gateway, call, answer, flight) => passed,
                     () = upstream.gone().cancelled_owned() => return ended(gateway, &facts),
                 };
-                return passed.unwrap_or_else(|error| forward::failed(&error, facts.id.as_deref()));
+                return passed.unwrap_or_else(|error| forward::failed(&session.server, &error, facts.id.as_deref()));
             }
             Ok(UpstreamResponse::Short(answer)) => return short(session, upstream, answer),
-            Err(error) => return forward::failed(&error, facts.id.as_deref()),
+            Err(error) => return forward::failed(&session.server, &error, facts.id.as_deref()),
         };
         if !std::mem::take(&mut once_more) || !revive::revive(gateway, session, &id, lost).await {
             if upstream.id() != id {

@@ -71,7 +71,7 @@ async fn open(
                 let upstream = UpstreamHolding::streamable(&session.server, &call.headers, parts);
                 upstream.refuse(&gateway, &session.server, Reason::NotInitialized);
             }
-            client.send(forward::failed(&error, facts.id.as_deref())).map_err(drop)
+            client.send(forward::failed(&session.server, &error, facts.id.as_deref())).map_err(drop)
         }
         Some(Ok(answer)) => match begin(&gateway, &session, &call, facts, answer) {
             Some(answer) => client.send(answer).map_err(drop),
@@ -128,6 +128,7 @@ fn begin(
     );
     holding::note(gateway, gateway.book.open(&upstream.entry(session)));
     session.announce(gateway);
+    session.known_client.list(&gateway.book, &session.id);
     let held = session.hold(upstream);
     gateway.keeper_link.hold(session);
     if !held {

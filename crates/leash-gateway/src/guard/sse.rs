@@ -33,7 +33,7 @@ pub(crate) async fn answer_sse(gateway: &Rc<Gateway>, server: &Rc<Server>, rest:
             Err(unknown) => unknown,
         },
         (_, _, Some(_)) => respond::method_not_allowed("POST"),
-        _ => respond::no_such_path(),
+        _ => respond::no_such_path(&format!("the server `{0}` is at /{0}/sse", server.path)),
     }
 }
 
@@ -51,6 +51,7 @@ async fn post(gateway: &Rc<Gateway>, session: &Rc<ClientSession>, call: &Call) -
         upstream.pings.answered();
         return respond::empty(StatusCode::ACCEPTED);
     }
+    session.known_client.introduced(&gateway.book, &call.body);
     let settings = session.server.settings();
     // Recorded before it is sent, because the response may arrive on the stream before the POST is answered.
     let unanswered = upstream.unanswered().inspect(|unanswered| unanswered.sent(&call.body));
@@ -61,7 +62,7 @@ async fn post(gateway: &Rc<Gateway>, session: &Rc<ClientSession>, call: &Call) -
     }
     match sent {
         Ok(answer) => forward::pass(gateway, &session.server, answer, ResponseLimit::Session(flight)),
-        Err(error) => forward::failed(&error, facts.id.as_deref()),
+        Err(error) => forward::failed(&session.server, &error, facts.id.as_deref()),
     }
 }
 
@@ -132,7 +133,8 @@ struct SseStart {
 }
 
 async fn start_stream(gateway: &Rc<Gateway>, server: &Rc<Server>, call: &Call) -> Result<SseStart, Answer> {
-    let answer = forward::send(gateway, server, call, None).await.map_err(|error| forward::failed(&error, None))?;
+    let answer =
+        forward::send(gateway, server, call, None).await.map_err(|error| forward::failed(server, &error, None))?;
     if !answer.status().is_success() || !headers::is_event_stream(answer.headers()) {
         return Err(forward::pass(gateway, server, answer, ResponseLimit::End));
     }

@@ -22,6 +22,10 @@ use leash_upstream::{address::HttpTransport, client::UpstreamClient, notice::Not
 /// The label that names the gateway of a tree.
 pub(crate) const GATEWAY_LABEL: &str = "gateway";
 
+/// Prints a line of a server, without its newline; the arguments are the server's name and the line. Returns false if
+/// it cannot be printed now: the gateway tries again, and the server waits.
+pub type ServerLog = Box<dyn Fn(&str, &[u8]) -> bool>;
+
 /// The gateway's state. It runs on one thread: a function borrows it and never holds it across an `.await`.
 pub(crate) struct Gateway {
     pub(crate) settings: RefCell<Rc<Settings>>,
@@ -53,6 +57,8 @@ pub(crate) struct Gateway {
     /// The address that it listens on, once it does.
     pub(crate) address: Cell<Option<SocketAddr>>,
     pub(crate) tell: Box<dyn Fn(Notice)>,
+    /// Prints the stderr of servers.
+    pub(crate) server_log: ServerLog,
 }
 
 impl Gateway {
@@ -96,7 +102,9 @@ impl Gateway {
     /// Admits a new session or tree of a client, or answers why not. It is counted until the slot is dropped.
     pub(crate) fn admit(self: &Rc<Self>, server: &Rc<Server>, client: BudgetClient) -> Result<SessionSlot, Answer> {
         if self.draining.get() || server.stop.is_given() {
-            return Err(respond::unavailable("Service Unavailable: the gateway is shutting down"));
+            return Err(respond::unavailable(
+                "Service Unavailable: the gateway is shutting down; try again when it is back",
+            ));
         }
         let (settings, policy) = (self.settings(), &server.settings().policy);
         let here = Bounds::of_sessions(settings.max_sessions, settings.max_sessions_per_client);
@@ -106,8 +114,8 @@ impl Gateway {
             share.take(1).map_err(|full| {
                 self.metrics.session_refused(&server.bucket);
                 respond::unavailable(match full {
-                    LimitReached::All => "Service Unavailable: too many sessions",
-                    LimitReached::Client => "Service Unavailable: too many sessions of this client",
+                    LimitReached::All => "Service Unavailable: too many sessions; end one, or raise `maxSessions`",
+                    LimitReached::Client => "Service Unavailable: too many sessions of this client; end one, or raise `maxSessionsPerClient`",
                 })
             })?;
         }

@@ -7,6 +7,7 @@ pub(crate) mod account;
 pub(crate) mod backend;
 pub(crate) mod gateway;
 pub(crate) mod keeper_link;
+pub(crate) mod known_client;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod stop;

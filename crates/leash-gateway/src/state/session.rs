@@ -7,7 +7,7 @@ use std::{any::Any, future::Future, time::Duration};
 use tokio::sync::Notify;
 
 use super::gateway::{Gateway, SessionSlot};
-use super::{backend::SessionHolding, server::Server};
+use super::{backend::SessionHolding, known_client::KnownClient, server::Server};
 use crate::connection::{ConnectionEnds, Principal};
 use crate::respond::{self, Answer};
 use crate::timers::{Timed, Timer};
@@ -31,6 +31,8 @@ pub(crate) struct ClientSession {
     /// The client that it is counted for.
     pub(crate) client: BudgetClient,
     pub(crate) started_ms: u64,
+    /// The client as listings and receipts show it.
+    pub(crate) known_client: KnownClient,
     timer: RefCell<Option<Timer>>,
     gateway: Weak<Gateway>,
     slot: RefCell<Option<Rc<SessionSlot>>>,
@@ -61,6 +63,7 @@ pub(crate) struct SessionStart {
     pub(crate) token: Rc<str>,
     pub(crate) principal: Principal,
     pub(crate) client: BudgetClient,
+    pub(crate) known_client: KnownClient,
     pub(crate) started_ms: u64,
     pub(crate) life: SessionLife,
 }
@@ -82,8 +85,10 @@ impl ClientSession {
         let token: Rc<str> = if server.job.is_some() { id::random().into() } else { Rc::clone(&id) };
         let (principal, client, started_ms) = (call.principal, call.client, clock::unix_ms());
         let life = SessionLife::begin(Moment::on_runtime());
-        let session =
-            ClientSession::make(gateway, server, slot, SessionStart { id, token, principal, client, started_ms, life });
+        let known_client = KnownClient::at(Some(call.peer));
+        known_client.introduced(&gateway.book, &call.body);
+        let start = SessionStart { id, token, principal, client, known_client, started_ms, life };
+        let session = ClientSession::make(gateway, server, slot, start);
         session.used_by(call);
         session.apply(Event::Tick);
         Ok(session)
@@ -139,6 +144,7 @@ impl ClientSession {
             owners: self.owners.borrow().iter().map(|(owner, _)| *owner).collect(),
             lost: life.lost(),
             unknown_client: life.unknown_client(),
+            client: Some(self.known_client.get()),
             born_ms: duration::as_ms(born),
             revival: None,
         })
@@ -151,6 +157,7 @@ impl ClientSession {
             principal: start.principal,
             client: start.client,
             started_ms: start.started_ms,
+            known_client: start.known_client,
             timer: RefCell::default(),
             gateway: Rc::downgrade(gateway),
             slot: RefCell::new(Some(Rc::new(slot))),
@@ -175,7 +182,8 @@ impl ClientSession {
     pub(crate) fn announce(&self, gateway: &Gateway) {
         if !self.announced.replace(true) {
             gateway.metrics.session_opened(&self.server.bucket);
-            gateway.tell(|| Notice::Opened { session: self.id.to_string(), server: self.server.name.to_string() });
+            let (session, server) = (self.id.to_string(), self.server.name.to_string());
+            gateway.tell(|| Notice::Opened { session, server, client: Some(self.known_client.get()) });
         }
     }
 
@@ -325,7 +333,8 @@ impl ClientSession {
         self.forget(gateway);
         gateway.metrics.session_ending(&self.server.bucket);
         let (session, server) = (self.id.to_string(), self.server.name.to_string());
-        gateway.tell(|| Notice::Ending { session, server, why: reason.clone() });
+        let client = Some(self.known_client.get());
+        gateway.tell(|| Notice::Ending { session, server, client, why: reason.clone() });
         // Checked here and not in the task: a holding that comes before the task's first step is released by
         // `Effect::Release`, and must not be released twice.
         let holds = self.holding.get().is_some();
@@ -355,6 +364,7 @@ impl ClientSession {
         let Some(gateway) = self.gateway.upgrade() else { return };
         let Some(holding) = self.holding() else { return };
         let receipt = holding.release(&gateway, self, reason).await;
+        self.known_client.unlist(&gateway.book);
         if let Some(receipt) = receipt {
             gateway.tell(|| Notice::Ended(Box::new(receipt.clone())));
             let _ = self.receipt.set(Box::new(receipt));
@@ -436,6 +446,7 @@ impl ClientSession {
     fn owned_by(self: &Rc<Self>, process: &HeldProcess) {
         let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
         let identity = process.id;
+        self.known_client.found(&gateway.book, identity.pid);
         if self.owners.borrow().iter().any(|(known, _)| known.is(&identity)) {
             return;
         }

@@ -84,7 +84,7 @@ mod tests {
         let order = StopOrder::default();
         assert!(!order.is_given() && order.reason().is_none());
         order.give(stop(Reason::Idle, false));
-        order.give(stop(Reason::Requested, true));
+        order.give(stop(Reason::CONTROL_API, true));
         order.give(stop(Reason::Shutdown, false));
         assert_eq!(*order.0.borrow(), Some(stop(Reason::Idle, true)));
     }

@@ -61,6 +61,7 @@ impl Rig {
             headers: HeaderMap::new(),
             body: Bytes::new(),
             principal,
+            peer: ([127, 0, 0, 1], 9).into(),
             client,
             local: None,
         };

@@ -13,7 +13,7 @@ use super::child::{ServerProcess, StartedTree};
 use super::output::{self, Burst, MessageSink};
 use super::switch::{CannotBegin, NewRequest, Switch};
 use super::window::{self, Window, WindowedPipe};
-use super::{log::GET, reader::StreamReader};
+use super::{exit::UnansweredError, log::GET, reader::StreamReader, stderr::ServerStderr};
 use crate::keep_alive::{PingAction, Pings};
 use crate::state::backend::{Release, SessionHolding};
 use crate::state::{gateway::Gateway, session::ClientSession, stop::StopSignal};
@@ -55,7 +55,8 @@ pub(super) struct BridgeParts {
     pub(super) server: Rc<str>,
     pub(super) counters: Rc<Counters>,
     pub(super) account: MemoryAccount,
-    pub(super) input: Sender,
+    /// Its stdin and its stderr.
+    pub(super) pipes: (Sender, ServerStderr),
     pub(super) tasks: TaskTracker,
     pub(super) stop: StopSignal,
     /// The number of bytes of its streams to keep.
@@ -65,8 +66,9 @@ pub(super) struct BridgeParts {
 }
 
 impl SessionHolding for Rc<Bridge> {
-    fn release<'a>(&'a self, _: &'a Rc<Gateway>, _: &'a ClientSession, reason: Reason) -> Release<'a> {
+    fn release<'a>(&'a self, _: &'a Rc<Gateway>, session: &'a ClientSession, reason: Reason) -> Release<'a> {
         // The keeper of the tree writes the receipt.
+        self.child.is_for(session.known_client.get());
         Box::pin(async move { self.end(&reason).await })
     }
 
@@ -84,20 +86,21 @@ impl Bridge {
         started: StartedTree,
         opening: IdKey,
     ) -> Rc<Bridge> {
-        let StartedTree { tree, input, output } = started;
+        let StartedTree { tree, input, output, stderr } = started;
         let bridge = Bridge::new(BridgeParts {
             session: Rc::downgrade(session),
             gateway: Rc::downgrade(gateway),
             server: Rc::clone(&session.server.name),
             counters: gateway.metrics.of(&session.server.bucket),
             account: gateway.memory.account(session.client.origin),
-            input,
+            pipes: (input, stderr),
             tasks: gateway.tasks.clone(),
             stop: session.server.stop.signal(),
             replay: session.server.settings().policy.replay,
             opening: Some(opening),
         });
         bridge.read(output, &gateway.tasks);
+        session.known_client.list(&gateway.book, tree.run());
         let (attended, server) = (Rc::clone(&bridge), Rc::clone(&session.server));
         gateway.tasks.spawn_local(async move {
             let receipt =
@@ -114,7 +117,7 @@ impl Bridge {
             gateway: parts.gateway,
             server: parts.server,
             counters: parts.counters,
-            child: ServerProcess::new(parts.input, parts.tasks, parts.stop),
+            child: ServerProcess::new(parts.pipes, parts.tasks, parts.stop),
             account: parts.account,
             switch: RefCell::new(Switch::new(parts.replay)),
             opening: RefCell::new(parts.opening),
@@ -141,31 +144,45 @@ impl Bridge {
 
     /// Ends the server: answers all requests in flight, ends the tree, and returns its receipt.
     async fn end(&self, reason: &Reason) -> Option<Receipt> {
-        self.close(reason);
+        let name = &self.server;
+        let error = match reason {
+            Reason::ServerExited => {
+                self.child.ask_to_end(reason);
+                self.child.exit_error(name).await
+            }
+            Reason::NotInitialized => {
+                format!("the server `{name}` did not answer `initialize` in time; `initTimeout` sets the time").into()
+            }
+            other => {
+                let why = other.describe();
+                format!("the session ended before the server `{name}` answered: {why}; begin a new session").into()
+            }
+        };
+        self.close(reason, &error);
         self.child.ask_to_end(reason);
         self.child.over().await
     }
 
+    /// The error for a request that the server did not get because it exited.
+    pub(super) async fn exit_error(&self) -> UnansweredError {
+        self.child.exit_error(&self.server).await
+    }
+
     /// Ends the session because the server exited by itself.
     fn server_gone(&self) {
-        self.close(&Reason::ServerExited);
-        if let Some(session) = self.session.upgrade() {
-            session.end(Reason::ServerExited);
+        match self.session.upgrade() {
+            // The end of the session answers the requests.
+            Some(session) => session.end(Reason::ServerExited),
+            None => self.close(&Reason::ServerExited, &self.child.exited(&self.server)),
         }
     }
 
     /// Answers all requests in flight and ends all streams.
-    fn close(&self, reason: &Reason) {
-        if self.closed.set(reason.clone()).is_err() {
-            return;
+    fn close(&self, reason: &Reason, error: &UnansweredError) {
+        if self.closed.set(reason.clone()).is_ok() {
+            self.switch.borrow_mut().close(error);
+            self.drained();
         }
-        let message = match reason {
-            Reason::ServerExited => "the server exited before it answered".to_owned(),
-            Reason::NotInitialized => "the server did not answer `initialize` in time".to_owned(),
-            other => format!("the session ended before the server answered: {}", other.describe()),
-        };
-        self.switch.borrow_mut().close(&message);
-        self.drained();
     }
 
     fn is_closed(&self) -> bool {

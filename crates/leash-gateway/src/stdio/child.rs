@@ -4,17 +4,19 @@ use std::cell::{Cell, OnceCell};
 use std::task::{Context, Poll, ready};
 use std::{future::poll_fn, io, os::fd::OwnedFd, rc::Rc};
 
+use rustix::pipe::PipeFlags;
 use tokio::net::unix::pipe::{Receiver, Sender};
 use tokio::{io::unix::AsyncFd, sync::Notify, task::AbortHandle, time::timeout};
 use tokio_util::task::TaskTracker;
 
-use super::{input::ServerInput, shared_trees};
+use super::{exit::UnansweredError, input::ServerInput, shared_trees, stderr::ServerStderr};
 use crate::config::{ServerCommand, ServerTarget};
 use crate::metrics::{Counters, add};
 use crate::notified::{wait_for, wait_until};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{RunningTree, Server};
 use crate::state::stop::StopSignal;
+use leash_model::client::Client;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::{containment::ContainmentWish, limits, start_failure::StartFailure};
 use leash_tree::tree::{Spec, Tree};
@@ -25,6 +27,7 @@ pub(super) struct StartedTree {
     pub(super) tree: WatchedTree,
     pub(super) input: Sender,
     pub(super) output: Receiver,
+    pub(super) stderr: ServerStderr,
 }
 
 /// A tree whose reports wake a task.
@@ -76,7 +79,11 @@ pub(super) async fn start(
 }
 
 /// Starts a server's program for a session. Trees of a job belong to the job's session, whichever client uses them.
-pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str) -> Result<StartedTree, StartFailure> {
+pub(super) async fn start_new(
+    gateway: &Rc<Gateway>,
+    server: &Server,
+    session: &str,
+) -> Result<StartedTree, StartFailure> {
     let settings = server.settings();
     let ServerTarget::Command(command) = &settings.target else { return Err(StartFailure::Ended) };
     let mut spec = spec(command)
@@ -87,10 +94,12 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
     for (key, value) in server.job.iter().flat_map(|job| &job.labels) {
         spec = spec.label(key, value);
     }
+    let (ours, theirs) = stderr_pipe().map_err(|error| failed("cannot make a pipe for its stderr", error))?;
+    let stderr = ServerStderr::read(gateway, &server.name, ours);
     let places = gateway.places.clone();
     // The start waits about 5 ms for the keeper. On this thread, the gateway would answer no request meanwhile.
     let token = gateway.tasks.token();
-    let started = blocking::spawn(move || (Tree::start(spec, &places), token).0).await;
+    let started = blocking::spawn(move || (Tree::start_speaking_to(spec, &places, theirs), token).0).await;
     let mut tree = started.map_err(|_| StartFailure::Ended)??;
     match ends(&mut tree) {
         Ok((input, output, reports)) => {
@@ -99,7 +108,7 @@ pub(super) async fn start_new(gateway: &Gateway, server: &Server, session: &str)
                 pid: tree.leader(),
                 containment: tree.containment(),
             });
-            Ok(StartedTree { input, output, tree: WatchedTree { tree, reports } })
+            Ok(StartedTree { input, output, stderr, tree: WatchedTree { tree, reports } })
         }
         Err(error) => {
             // The tree runs but the gateway cannot watch it, so it ends the tree. The caller waits for that end.
@@ -126,6 +135,12 @@ fn ends(tree: &mut Tree) -> io::Result<(Sender, Receiver, AsyncFd<OwnedFd>)> {
     Ok((input, output, linux::readable(copy)?))
 }
 
+/// A pipe for a server's stderr: our end and the server's.
+fn stderr_pipe() -> io::Result<(Receiver, OwnedFd)> {
+    let (ours, theirs) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((Receiver::from_owned_fd(ours)?, theirs))
+}
+
 fn spec(command: &ServerCommand) -> Spec {
     let mut spec = Spec::new(std::iter::once(&command.command).chain(&command.args));
     for (name, value) in &command.env {
@@ -144,8 +159,11 @@ fn spec(command: &ServerCommand) -> Spec {
 /// A server's process as the rest of the gateway sees it: its input, and its end.
 pub(super) struct ServerProcess {
     pub(super) input: Rc<ServerInput>,
+    stderr: ServerStderr,
     /// The reason that its end was requested for; set once.
     end_reason: OnceCell<Reason>,
+    /// The client that it is for, which the receipt names.
+    client: OnceCell<Client>,
     /// Its receipt, once it is over; `None` inside if the receipt is not known.
     over: OnceCell<Option<Receipt>>,
     changed: Notify,
@@ -161,18 +179,25 @@ pub(super) struct ServerProcess {
 }
 
 impl ServerProcess {
-    pub(super) fn new(input: Sender, tasks: TaskTracker, stop: StopSignal) -> ServerProcess {
+    pub(super) fn new((input, stderr): (Sender, ServerStderr), tasks: TaskTracker, stop: StopSignal) -> ServerProcess {
         ServerProcess {
+            stderr,
             input: ServerInput::new(input, tasks.clone()),
             tasks,
             stop,
             end_reason: OnceCell::new(),
+            client: OnceCell::new(),
             over: OnceCell::new(),
             changed: Notify::new(),
             output_is_over: Cell::new(false),
             held_up: Cell::new(false),
             reader: OnceCell::new(),
         }
+    }
+
+    /// Sets the client that its receipt names.
+    pub(super) fn is_for(&self, client: Client) {
+        let _ = self.client.set(client);
     }
 
     /// Begins its end.
@@ -190,6 +215,20 @@ impl ServerProcess {
     /// Returns when the tree is over.
     pub(super) async fn gone(&self) {
         wait_until(&self.changed, || self.over.get().is_some()).await;
+    }
+
+    /// Returns the error for requests that the server `name` did not answer because it exited. Waits a moment for its
+    /// exit code.
+    pub(super) async fn exit_error(&self, name: &str) -> UnansweredError {
+        let _ = timeout(limits::EXIT_FACTS, self.gone()).await;
+        self.exited(name)
+    }
+
+    /// The same with what is known now.
+    pub(super) fn exited(&self, name: &str) -> UnansweredError {
+        let receipt = self.over.get().and_then(Option::as_ref);
+        let exit = receipt.and_then(|receipt| receipt.trees().next()?.exit);
+        UnansweredError::exited(name, exit, &self.stderr.last_lines())
     }
 
     /// Notes that its output has ended.
@@ -210,6 +249,7 @@ impl ServerProcess {
         add(&counters.trees_started, 1);
         let receipt = self.follow(&mut tree, on_input_closed).await;
         self.read_remaining_output().await;
+        self.stderr.finish().await;
         counters.trees.set(counters.trees.get() - 1);
         server.tree_ended(tree.run(), receipt.as_ref());
         tree.reap(&self.tasks);
@@ -244,7 +284,7 @@ impl ServerProcess {
                 reason = wait_for(&self.changed, || self.end_reason.get()), if !told => {
                     told = true;
                     // First the reason, then the input: closing the input also ends the server, for another reason.
-                    watched.tree.end_because(reason);
+                    watched.tree.end_for(reason, self.client.get());
                     self.input.close();
                 }
                 () = self.stop.clone().forced(), if told && !hurried => {

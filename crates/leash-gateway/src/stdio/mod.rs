@@ -3,8 +3,8 @@
 //! The modules in the order in which they handle a request: this file decides which rules apply. For the legacy era
 //! follow `open` (a session begins), `post` and `get`. `bridge` connects a session's streams to its server: `switch`
 //! decides which stream a message goes to, `log` keeps streams for clients that resume them, `window` decides when an
-//! answer becomes a stream, `reader` and `events` write it out. `child` is the server's tree, with `input` and `output`
-//! at its pipes. `modern` serves the modern era over the same pipes.
+//! answer becomes a stream, `reader` and `events` write it out. `child` is the server's tree, with `input`, `output` and
+//! `stderr` at its pipes. `modern` serves the modern era over the same pipes.
 //!
 //! The gateway forwards messages as it received them, with one exception: it turns a body of several lines into one
 //! line, with spaces in place of the line breaks.
@@ -12,6 +12,7 @@
 mod bridge;
 mod child;
 mod events;
+mod exit;
 mod get;
 mod input;
 mod log;
@@ -20,6 +21,7 @@ mod open;
 mod output;
 mod post;
 mod reader;
+mod stderr;
 mod switch;
 mod waiting_task;
 mod warm;

@@ -47,7 +47,8 @@ pub(super) async fn answer(
         }
     };
     let Ok(reader) = bridge.ask(&[request], call.body.clone()) else {
-        return Err(respond::exited(envelope.id));
+        let error = bridge.exit_error().await;
+        return Err(respond::exited(envelope.id, &error.message, error.data));
     };
     // No deadline here: the session has its own, and when it ends it answers the request.
     let mut answer = match reader.first(false, true).await {

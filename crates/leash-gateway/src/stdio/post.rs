@@ -63,7 +63,7 @@ pub(super) async fn answer(
         return tell(&bridge, line).await;
     }
     if bridge.child.input.room().await.is_err() {
-        return Ok(server_gone(message));
+        return Ok(server_gone(&bridge, message).await);
     }
     let reader = match bridge.ask(requests, line) {
         Ok(reader) => reader,
@@ -71,7 +71,7 @@ pub(super) async fn answer(
         Err(NotSent::NotNow(CannotBegin::TooMany)) => {
             return Err(respond::unavailable("Service Unavailable: too many requests are in flight"));
         }
-        Err(NotSent::Closed) => return Ok(server_gone(message)),
+        Err(NotSent::Closed) => return Ok(server_gone(&bridge, message).await),
     };
     if batch {
         note_cancelled(gateway, &bridge, message);
@@ -121,9 +121,9 @@ pub(super) fn whole(bridge: &Bridge, body: Bytes) -> Answer {
 }
 
 /// The response if the server exited before it got the request: the same as if it had exited just after.
-fn server_gone(message: &Message<'_>) -> Answer {
-    let error =
-        |envelope: &Envelope<'_>| error_body(envelope.id, codes::SERVER, "the server exited before it answered", None);
+async fn server_gone(bridge: &Bridge, message: &Message<'_>) -> Answer {
+    let exited = bridge.exit_error().await;
+    let error = |envelope: &Envelope<'_>| error_body(envelope.id, codes::SERVER, &exited.message, exited.data.clone());
     let bodies: Vec<_> =
         message.envelopes().iter().filter(|envelope| NewRequest::of(envelope).is_some()).map(error).collect();
     match (message, bodies.first()) {

@@ -14,6 +14,7 @@ use std::task::Waker;
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
+use super::exit::UnansweredError;
 use super::log::{GET, StreamId, StreamLog};
 use super::window::TimerTurns;
 use leash_model::limits;
@@ -142,7 +143,11 @@ impl Switch {
         let (Some(key), Some(asked)) = (&key, asked) else { return false };
         let refuses = !self.log.is_read(asked.stream);
         if refuses {
-            self.fail(key, codes::SERVER, "the answer was too large to be kept while no connection waited for it");
+            self.fail(
+                key,
+                codes::SERVER,
+                &"the answer was too large to be kept while no connection waited for it".into(),
+            );
         }
         refuses
     }
@@ -318,7 +323,7 @@ impl Switch {
     /// another request may use the id by now.
     pub(super) fn give_up(&mut self, key: &IdKey, stream: StreamId) {
         if self.requests.get(key).is_some_and(|asked| asked.stream == stream) {
-            self.fail(key, codes::SERVER, "the request was cancelled");
+            self.fail(key, codes::SERVER, &"the request was cancelled".into());
         }
     }
 
@@ -330,21 +335,21 @@ impl Switch {
     /// Answers all requests in flight except `except` in the server's place; returns their ids.
     pub(super) fn abort(&mut self, except: Option<&IdKey>) -> Vec<IdKey> {
         let keys: Vec<_> = self.requests.keys().filter(|key| Some(*key) != except).cloned().collect();
-        keys.iter().for_each(|key| self.fail(key, codes::SERVER, "aborted"));
+        keys.iter().for_each(|key| self.fail(key, codes::SERVER, &"aborted".into()));
         keys
     }
 
     /// Answers a request in the server's place, if it is still in flight, with the id as its client wrote it.
-    fn fail(&mut self, key: &IdKey, code: i64, message: &str) {
+    fn fail(&mut self, key: &IdKey, code: i64, error: &UnansweredError) {
         let asked = self.requests.get_key_value(key).map_or(key, |(asked, _)| asked);
         let id = RawValue::from_string(asked.as_str().to_owned()).ok();
-        self.answer(key, error_body(id.as_deref(), code, message, None).into());
+        self.answer(key, error_body(id.as_deref(), code, &error.message, error.data.clone()).into());
     }
 
     /// Answers all requests in flight in the server's place, and ends all streams.
-    pub(super) fn close(&mut self, message: &str) {
+    pub(super) fn close(&mut self, error: &UnansweredError) {
         let keys: Vec<_> = self.requests.keys().cloned().collect();
-        keys.iter().for_each(|key| self.fail(key, codes::SERVER, message));
+        keys.iter().for_each(|key| self.fail(key, codes::SERVER, error));
         self.log.finish_all();
     }
 }

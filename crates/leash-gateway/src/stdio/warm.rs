@@ -76,7 +76,8 @@ async fn watch(gateway: Rc<Gateway>, server: Rc<Server>) {
     });
     let Some(receipt) = over.await else { return };
     let Some(waiting) = shared_trees(&server).warm.waiting.borrow_mut().take() else { return };
-    let tree = waiting.started.tree;
+    let StartedTree { tree, stderr, .. } = waiting.started;
+    stderr.finish().await;
     server.tree_ended(tree.run(), receipt.as_ref());
     tree.reap(&gateway.tasks);
 }
@@ -97,8 +98,8 @@ pub(crate) fn end_warm(gateway: &Rc<Gateway>, server: &Rc<Server>) {
 
 /// Ends a tree that has no client.
 async fn end(gateway: &Rc<Gateway>, server: &Server, started: StartedTree, reason: &Reason) {
-    let StartedTree { tree, input, output } = started;
-    let child = Rc::new(ServerProcess::new(input, gateway.tasks.clone(), server.stop.signal()));
+    let StartedTree { tree, input, output, stderr } = started;
+    let child = Rc::new(ServerProcess::new((input, stderr), gateway.tasks.clone(), server.stop.signal()));
     child.ask_to_end(reason);
     let reading = Rc::clone(&child);
     let reader = gateway.tasks.spawn_local(async move {

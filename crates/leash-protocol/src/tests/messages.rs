@@ -189,3 +189,21 @@ proptest! {
         prop_assert_ne!(IdKey::of(&raw(&format!("\"{number}\""))), Some(IdKey::from_number(number)));
     }
 }
+
+#[test]
+fn client_info_is_read_from_initialize_only() {
+    let read = |method: &str, params: &str| {
+        crate::envelope::client_info(
+            format!(r#"{{"jsonrpc":"2.0","id":0,"method":"{method}","params":{params}}}"#).as_bytes(),
+        )
+    };
+    let text = |text: &str| Some(text.to_owned());
+    let claude = r#"{"clientInfo":{"name":"claude","version":"2.1","title":1},"capabilities":{}}"#;
+    assert_eq!(read("initialize", claude), Some((text("claude"), text("2.1"))));
+    assert_eq!(read("initialize", r#"{"clientInfo":{"name":"x"}}"#), Some((text("x"), None)));
+    for params in ["{}", r#"{"clientInfo":7}"#, r#"{"clientInfo":{"name":7}}"#, "[]"] {
+        assert_eq!(read("initialize", params), None, "{params}");
+    }
+    assert_eq!(read("tools/call", claude), None);
+    assert_eq!(crate::envelope::client_info(b"[]"), None);
+}

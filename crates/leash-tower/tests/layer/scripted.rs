@@ -70,7 +70,7 @@ async fn an_ended_session_is_404_and_never_reaches_the_service() {
     let session = stage.open().await;
     assert_eq!(stage.call(&session).await, 200);
     let ended = soon("the end", stage.sessions.end(&session)).await.unwrap();
-    check(&ended, &session, Reason::Requested, DeleteHow::Deleted);
+    check(&ended, &session, Reason::PROGRAM, DeleteHow::Deleted);
     assert!(ended.is_gone());
     // The service would accept it again.
     stage.script.world().open.insert(session.clone());
@@ -187,7 +187,7 @@ async fn delete_has_the_last_accepted_headers_of_the_client() {
     assert_eq!(stage.status(renewed).await, 200);
     assert_eq!(stage.status(with(Some(&session), "Bearer stolen-id")).await, 401);
     let ended = soon("the end", stage.sessions.end(&session)).await.unwrap();
-    check(&ended, &session, Reason::Requested, DeleteHow::Deleted);
+    check(&ended, &session, Reason::PROGRAM, DeleteHow::Deleted);
     let world = stage.script.world();
     let sent = |name: &str| world.deletes[0].get(name).map(|value| value.to_str().unwrap());
     assert_eq!(sent("authorization"), Some("Bearer 2"));
@@ -227,7 +227,7 @@ async fn delete_is_retried_after_a_server_error() {
     let session = stage.open().await;
     stage.script.world().refusals.push_back(StatusCode::INTERNAL_SERVER_ERROR);
     let ended = soon("the end", stage.sessions.end(&session)).await.unwrap();
-    check(&ended, &session, Reason::Requested, DeleteHow::Deleted);
+    check(&ended, &session, Reason::PROGRAM, DeleteHow::Deleted);
     assert_eq!((ended.tries, stage.open_below()), (2, 0));
 }
 
@@ -242,7 +242,7 @@ async fn refused_delete_is_reported() {
         let session = stage.open().await;
         stage.script.world().refusals.push_back(refusal);
         let ended = soon("the end", stage.sessions.end(&session)).await.unwrap();
-        check(&ended, &session, Reason::Requested, how);
+        check(&ended, &session, Reason::PROGRAM, how);
         assert_eq!(ended.is_gone(), how == DeleteHow::Forgotten);
         assert_eq!(stage.call(&session).await, 404);
     }
@@ -263,7 +263,7 @@ async fn body_of_a_refused_delete_decides_whether_the_session_is_gone() {
         stage.script.world().refusal_text = text;
         stage.script.world().refusals.push_back(refusal);
         let ended = soon("the end", stage.sessions.end(&session)).await.unwrap();
-        check(&ended, &session, Reason::Requested, how);
+        check(&ended, &session, Reason::PROGRAM, how);
         assert_eq!((ended.is_gone(), ended.tries), (how == DeleteHow::Forgotten, 1));
     }
 }
@@ -278,7 +278,7 @@ async fn a_400_to_a_delete_of_the_client_ends_nothing() {
     assert_eq!((answer.status().as_u16(), text(answer.into_body()).await.as_str()), (400, "Session not found"));
     assert!(stage.ends.none_yet().await);
     let ended = soon("the end", stage.sessions.end(&session)).await.unwrap();
-    check(&ended, &session, Reason::Requested, DeleteHow::Deleted);
+    check(&ended, &session, Reason::PROGRAM, DeleteHow::Deleted);
 }
 
 #[tokio::test]

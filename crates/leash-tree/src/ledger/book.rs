@@ -17,13 +17,14 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use self::journal::{BookJournal, JournalContent, JournalLine, read, text_of};
+use self::journal::{BookJournal, JournalContent, JournalLine, ListedClient, read, text_of};
 use super::store::{self, StoreError, path};
 use crate::ledger::receipts::is_shortage;
 use crate::places::Places;
 use crate::platform::identity::{self, boot_id};
 use crate::platform::private_file;
 use crate::platform::proc::Proc;
+use leash_model::client::Client;
 use leash_model::identity::Identity;
 use leash_model::owner::Owner;
 use leash_model::{clock, id};
@@ -130,6 +131,8 @@ pub struct Listed {
     pub cover: Cover,
     /// The sessions that it has open.
     pub open: Vec<Entry>,
+    /// The clients of a gateway, by the run that each uses.
+    pub clients: BTreeMap<String, Client>,
     /// True if its process is alive. If not, the next start of a gateway ends the open sessions.
     pub attended: bool,
     /// Its runtime directory.
@@ -172,7 +175,7 @@ impl Book {
         let path = path(&dir, &cover.run, "lock");
         let lock = store::new_lock(&path).map_err(|source| StoreError::Write { path, source })?;
         let path = self::path(&dir, &cover.run, "jsonl");
-        match BookJournal::create(&path, &cover, &[]) {
+        match BookJournal::create(&path, &cover, &JournalContent::default()) {
             Ok(journal) => Ok(Book { cover, dir, lock, journal: RefCell::new(journal), failing: Cell::new(false) }),
             Err(source) => {
                 remove(&dir, &cover.run);
@@ -193,8 +196,10 @@ impl Book {
         let cover = Book::new_cover(places, old.command.clone(), old.run.clone());
         let mut open = pages_of(&dir, &old.run)?.open;
         open.extend(unwritten(&open));
-        let journal = BookJournal::create(&path(&dir, &old.run, "new"), &cover, &open)?;
-        Ok((Book { cover, dir, lock, journal: RefCell::new(journal), failing: Cell::new(false) }, open))
+        // The clients of the sessions that go on are listed again.
+        let content = JournalContent { open, ..JournalContent::default() };
+        let journal = BookJournal::create(&path(&dir, &old.run, "new"), &cover, &content)?;
+        Ok((Book { cover, dir, lock, journal: RefCell::new(journal), failing: Cell::new(false) }, content.open))
     }
 
     /// Makes an adopted book ours, in one step. Before it the dead gateway's keeper ends the sessions that the book
@@ -247,6 +252,24 @@ impl Book {
         self.write(&JournalLine::Over(session))
     }
 
+    /// Records the client that uses a run from now on. Only listings read it.
+    pub fn client_came(&self, run: &str, client: &Client) -> io::Result<()> {
+        self.journal.borrow_mut().clients += 1;
+        self.client_changed(run, client)
+    }
+
+    /// Records what is newly known of the client of a run.
+    pub fn client_changed(&self, run: &str, client: &Client) -> io::Result<()> {
+        self.write(&JournalLine::Client(&ListedClient { run: run.to_owned(), client: client.clone() }))
+    }
+
+    /// Records that the client of a run is gone.
+    pub fn client_gone(&self, run: &str) -> io::Result<()> {
+        let clients = self.journal.borrow().clients;
+        self.journal.borrow_mut().clients = clients.saturating_sub(1);
+        self.write(&JournalLine::Gone(run))
+    }
+
     /// Closes the book at an orderly exit. A book with open sessions stays, for the next start.
     pub fn close(&self) {
         if self.journal.borrow().open == 0 {
@@ -280,11 +303,10 @@ impl Book {
         let dir = runtime_dir.join(DIR);
         let mut found = Vec::new();
         for run in runs(&dir)? {
-            let Some(JournalContent { cover: Some(cover), open }) = unless_short(pages_of(&dir, &run))? else {
-                continue;
-            };
+            let Some(pages) = unless_short(pages_of(&dir, &run))? else { continue };
+            let JournalContent { cover: Some(cover), open, clients } = pages else { continue };
             let attended = store::is_locked(&path(&dir, &run, "lock"));
-            found.push(Listed { cover, open, attended, runtime_dir: runtime_dir.to_owned() });
+            found.push(Listed { cover, open, clients, attended, runtime_dir: runtime_dir.to_owned() });
         }
         found.sort_by_key(|book| book.cover.started_ms);
         Ok(found)
@@ -322,16 +344,16 @@ impl Book {
         if journal.wants_rewriting() {
             // If rewriting fails, the old journal still works. The next attempt comes when it has doubled in size.
             journal.rewrite_at = journal.bytes.saturating_mul(2);
-            let open = read(&self.path("jsonl"))?.open;
-            *journal = self.rewrite(&open)?;
+            let content = read(&self.path("jsonl"))?;
+            *journal = self.rewrite(&content)?;
         }
         Ok(())
     }
 
     /// Replaces the journal with one that has only the open sessions.
-    fn rewrite(&self, open: &[Entry]) -> io::Result<BookJournal> {
+    fn rewrite(&self, content: &JournalContent) -> io::Result<BookJournal> {
         let young = self.path("new");
-        let written = BookJournal::create(&young, &self.cover, open).and_then(|journal| {
+        let written = BookJournal::create(&young, &self.cover, content).and_then(|journal| {
             fs::rename(&young, self.path("jsonl"))?;
             Ok(journal)
         });

@@ -7,7 +7,9 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::FileType;
 use rustix::process::{Pid, getpid, getppid};
+use serde::{Deserialize, Serialize};
 
+use leash_model::client::Client;
 use leash_model::error::Cause;
 use leash_model::owner::{Owner, OwnerError, OwnerWish, Role};
 use leash_model::receipt::Reason;
@@ -60,7 +62,7 @@ impl OwnerWatch {
         };
         answer
             .intersects(gone)
-            .then(|| stated_reason(&self.owner, self.fd.as_fd()).unwrap_or_else(|| lost(&self.owner, answer)))
+            .then(|| stated_end(self).map_or_else(|| lost(&self.owner, answer), |stated| stated.reason))
     }
 }
 
@@ -197,13 +199,44 @@ fn lost(owner: &Owner, answer: PollFlags) -> Reason {
         Owner::Stdin => Reason::StdinClosed,
         Owner::Terminal => Reason::TerminalClosed,
         // Half closed on purpose, or gone altogether.
-        Owner::Handle if !answer.contains(PollFlags::HUP) => Reason::Requested,
+        Owner::Handle if !answer.contains(PollFlags::HUP) => Reason::PROGRAM,
         Owner::Handle => Reason::Dropped,
     }
 }
 
-/// The reason that the program sent before it closed its handle, if any. Keeper and supervisor both read it, so the
+/// The message of a program that ends its tree.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StatedEnd {
+    /// The reason.
+    #[serde(flatten)]
+    pub(crate) reason: Reason,
+    /// The client that the tree was for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) client: Option<Client>,
+}
+
+/// The message that the program sent before it closed its handle, if any. Keeper and supervisor both read it, so the
 /// message stays in the socket.
-fn stated_reason(owner: &Owner, fd: BorrowedFd<'_>) -> Option<Reason> {
-    matches!(owner, Owner::Handle).then(|| channel::peek(fd)).flatten()
+pub(crate) fn stated_end(watch: &OwnerWatch) -> Option<StatedEnd> {
+    matches!(watch.owner, Owner::Handle).then(|| channel::peek(watch.fd.as_fd())).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stated_end_is_read_with_and_without_a_client() {
+        let (ours, theirs) = channel::pair().expect("a pair");
+        let client = Client { name: Some("\\".repeat(80)), version: Some("\\".repeat(80)), ..Client::default() };
+        let reason = Reason::OwnerGone { pid: 7, role: Role::Client };
+        channel::send(ours.as_fd(), &StatedEnd { reason: reason.clone(), client: Some(client.clone()) });
+        let watch = OwnerWatch::new(Owner::Handle, theirs);
+        for _ in 0..2 {
+            let stated = stated_end(&watch).expect("it stays in the socket");
+            assert_eq!((stated.reason, stated.client.as_ref()), (reason.clone(), Some(&client)));
+        }
+        let plain: StatedEnd = serde_json::from_str(r#"{"kind":"idle"}"#).expect("a reason alone");
+        assert_eq!((plain.reason, plain.client), (Reason::Idle, None));
+    }
 }

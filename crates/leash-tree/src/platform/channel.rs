@@ -50,7 +50,8 @@ pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> ChannelRead<T> {
 
 /// Reads the next message and leaves it in the socket, for the other processes that hold the socket.
 pub(crate) fn peek<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Option<T> {
-    let mut buffer = [0; 512];
+    // A reason, and a client with a name and a version of at most 80 bytes each.
+    let mut buffer = [0; 2048];
     let (length, _) = rustix::net::recv(socket, &mut buffer, RecvFlags::PEEK | RecvFlags::DONTWAIT).ok()?;
     serde_json::from_slice(&buffer[..length]).ok()
 }

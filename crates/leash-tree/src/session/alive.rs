@@ -1,6 +1,6 @@
 //! Reads the members of sessions from the ledger, wherever they were started.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 
 use crate::contain::leaf::Leaf;
@@ -10,6 +10,7 @@ use crate::places::Places;
 use crate::platform::identity;
 use crate::platform::proc::{Proc, Stat};
 use leash_model::alive::{MemberKind, SessionMember, TreeProcess};
+use leash_model::client::Client;
 use leash_model::record::Record;
 
 /// All members in every runtime directory of this user, the oldest first: trees, connections, and upstream sessions that
@@ -43,6 +44,15 @@ pub fn trees_now(store: &Store) -> io::Result<Vec<SessionMember>> {
     Ok(trees)
 }
 
+/// Finds the clients for which gateways run the trees.
+pub fn find_clients(members: &mut [SessionMember], places: &Places) {
+    let books = Book::list_all(places).unwrap_or_default();
+    let mut clients: HashMap<String, Client> = books.into_iter().flat_map(|book| book.clients).collect();
+    for member in members.iter_mut().filter(|member| member.client.is_none()) {
+        member.client = clients.remove(&member.run);
+    }
+}
+
 /// Looks which processes the trees have now.
 pub fn find_processes(members: &mut [SessionMember], proc: &Proc) {
     for member in members {
@@ -54,13 +64,14 @@ pub fn find_processes(members: &mut [SessionMember], proc: &Proc) {
 
 /// The connection that keeps a book, or the open sessions of the gateway that does.
 fn of_book(book: Listed) -> Vec<SessionMember> {
-    let Listed { cover, open, attended, runtime_dir } = book;
+    let Listed { cover, open, mut clients, attended, runtime_dir } = book;
     let member = |member: Membership, run: String, started_ms: u64, kind: MemberKind| SessionMember {
         session: member.session,
         run,
         name: member.name,
         labels: member.labels,
         owners: member.owners,
+        client: None,
         attendants: cover.process.into_iter().collect(),
         abandoned: !attended,
         started_ms,
@@ -73,11 +84,13 @@ fn of_book(book: Listed) -> Vec<SessionMember> {
         return vec![member(joined, cover.run, cover.started_ms, kind)];
     }
     let upstream = |open: Entry| {
+        let client = clients.remove(&open.session);
         // A gateway numbers the entries that it opens for one of its sessions: `SESSION.N`.
         let session = open.session.rsplit_once('.').map_or(&*open.session, |(session, _)| session).to_owned();
         let (name, labels, owners) = (open.server.clone(), BTreeMap::new(), Vec::new());
         let of_gateway = Membership { session, name, labels, owners };
-        member(of_gateway, open.session.clone(), open.started_ms, MemberKind::Upstream { open })
+        let kept = member(of_gateway, open.session.clone(), open.started_ms, MemberKind::Upstream { open });
+        SessionMember { client, ..kept }
     };
     open.into_iter().map(upstream).collect()
 }

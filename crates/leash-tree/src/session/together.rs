@@ -18,6 +18,7 @@ pub fn together(session: &str, members: &[Receipt]) -> Option<Receipt> {
         name: names(members),
         labels: BTreeMap::new(),
         reason: reason(members).clone(),
+        client: if let [only] = members { only.client.clone() } else { None },
         // The weakest containment gives the promise of several trees.
         containment: members.iter().filter_map(|member| member.containment).min(),
         refused: Vec::new(),
@@ -64,9 +65,9 @@ fn names(members: &[Receipt]) -> String {
 /// The reason for the whole session: a request if there was one, because some members may have ended for other reasons
 /// before. Otherwise the reason of the member that ended first.
 fn reason(members: &[Receipt]) -> &Reason {
-    let asked = members.iter().map(|member| &member.reason).find(|reason| **reason == Reason::Requested);
+    let asked = members.iter().map(|member| &member.reason).find(|reason| matches!(reason, Reason::Requested { .. }));
     let earliest =
-        || members.iter().min_by_key(|member| member.ended_ms).map_or(&Reason::Requested, |first| &first.reason);
+        || members.iter().min_by_key(|member| member.ended_ms).map_or(&Reason::LEASH_END, |first| &first.reason);
     asked.unwrap_or_else(earliest)
 }
 

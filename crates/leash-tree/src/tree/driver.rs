@@ -257,6 +257,7 @@ impl TreeDriver {
             }
             DriverSource::Owner(std::cmp::Reverse(number)) => {
                 let Some(reason) = self.watches[number].judge(answer) else { return ControlFlow::Continue(()) };
+                self.note_client();
                 // A tree that is only observed has a long grace, for the observer. The observer is gone.
                 let unseen = self.record.patient && self.watches[number].owner != Owner::Stdin;
                 let event = if unseen { Event::Hurry(reason) } else { self.end_event(reason) };
@@ -279,8 +280,8 @@ impl TreeDriver {
             let told = self.ended_by == EndedBy::Supervisor
                 && matches!(received.signal, libc::SIGTERM | libc::SIGINT | libc::SIGHUP | libc::SIGQUIT);
             match (asked, told) {
-                (Some(END_VALUE), _) => self.apply_end(Reason::Requested)?,
-                (Some(FORCE_VALUE), _) => self.apply(Event::Hurry(Reason::Requested))?,
+                (Some(END_VALUE), _) => self.apply_end(Reason::LEASH_END)?,
+                (Some(FORCE_VALUE), _) => self.apply(Event::Hurry(Reason::LEASH_END))?,
                 (_, true) => self.apply(Event::Nudge)?,
                 _ => {}
             }
@@ -295,7 +296,7 @@ impl TreeDriver {
             match order {
                 Order::End(why) => self.apply_end(why)?,
                 Order::Nudge => self.apply(Event::Nudge)?,
-                Order::Hurry => self.apply(Event::Hurry(Reason::Requested))?,
+                Order::Hurry => self.apply(Event::Hurry(Reason::LEASH_END))?,
             }
         }
         ControlFlow::Continue(())
@@ -358,6 +359,7 @@ impl TreeDriver {
         let begins = self.state.ending() && !was_ending;
         if begins {
             self.make_room();
+            self.note_client();
             self.ending_since = Some(now);
             if effect != Some(Effect::Kill) && !matches!(self.state, State::Over { .. }) {
                 self.record.phase = Phase::Ending;
@@ -382,6 +384,13 @@ impl TreeDriver {
             None => {}
         }
         ControlFlow::Continue(())
+    }
+
+    /// Takes the client from the message of the program that ends the tree, for the receipt.
+    fn note_client(&mut self) {
+        if self.record.client.is_none() {
+            self.record.client = self.watches.iter().find_map(|watch| owner::stated_end(watch)?.client);
+        }
     }
 
     /// Frees descriptors in the keeper, which needs none of those it was started with: the end must not fail because no

@@ -17,11 +17,12 @@ use super::failure::{ended_early, failed};
 use super::first_look::FirstLook;
 use super::spec::Spec;
 use super::supervisor;
-use crate::owner::OwnerWatch;
+use crate::owner::{OwnerWatch, StatedEnd};
 use crate::places::Places;
 use crate::platform::channel::{self, ChannelRead};
 use crate::platform::command::{self, Launch};
 use crate::platform::{identity, linux, poll};
+use leash_model::client::Client;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::containment::{Containment, Refusal};
 use leash_model::event::Event;
@@ -178,7 +179,12 @@ impl Tree {
 
     /// Begins the end with the caller's reason, which the receipt will name.
     pub fn end_because(&mut self, reason: &Reason) {
-        channel::send(self.control.as_fd(), reason);
+        self.end_for(reason, None);
+    }
+
+    /// The same for the tree of a client, which the receipt will name, too.
+    pub fn end_for(&mut self, reason: &Reason, client: Option<&Client>) {
+        channel::send(self.control.as_fd(), &StatedEnd { reason: reason.clone(), client: client.cloned() });
         self.ask_to_end();
     }
 

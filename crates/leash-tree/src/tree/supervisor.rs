@@ -456,11 +456,11 @@ impl Supervisor {
     fn handle_signals(&mut self) {
         while let Some(received) = linux::receive(self.signals.as_fd()) {
             match received.signal {
-                END_SIGNAL if received.queued == Some(END_VALUE) => self.order(Reason::Requested),
+                END_SIGNAL if received.queued == Some(END_VALUE) => self.order(Reason::LEASH_END),
                 END_SIGNAL if received.queued == Some(FORCE_VALUE) => {
                     // The keeper may be gone or stuck. Then we end the tree ourselves, with this grace.
                     self.grace = Duration::ZERO;
-                    self.order(Reason::Requested);
+                    self.order(Reason::LEASH_END);
                     channel::send(self.control.as_fd(), &Order::Hurry);
                 }
                 libc::SIGCHLD => self.reap(),

@@ -12,7 +12,7 @@ use hyper::header::{CONTENT_LENGTH, HOST, HeaderValue, TRANSFER_ENCODING};
 use hyper::http::uri::{Authority, Scheme};
 use hyper::{Request, Response, StatusCode, Uri};
 
-use super::{Connector, UpstreamError, root_cause};
+use super::{Connector, UpstreamError, broken};
 use crate::heap::HeapTrimmer;
 use leash_model::{clock::Moment, limits};
 use leash_protocol::headers;
@@ -92,7 +92,7 @@ where
                 }
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if again => request = unsent,
-                    _ => return Err(UpstreamError::Broken(root_cause(&error.into_error()))),
+                    _ => return Err(broken(&error.into_error())),
                 },
             }
         }
@@ -112,7 +112,7 @@ where
     async fn connect(&self, uri: &Uri) -> Result<SendRequest<B>, UpstreamError> {
         let stream = self.0.connector.connect(uri.clone()).await?;
         let handshake = http1::Builder::new().max_headers(limits::HEADERS).handshake(stream).await;
-        let (sender, connection) = handshake.map_err(|error| UpstreamError::Broken(root_cause(&error)))?;
+        let (sender, connection) = handshake.map_err(|error| broken(&error))?;
         let counted = self.0.settings.trimmer.count();
         tokio::task::spawn_local(async move {
             // A request that waits for its response gets the error.

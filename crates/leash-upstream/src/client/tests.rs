@@ -149,8 +149,27 @@ fn tls_needs_a_trusted_certificate() {
         assert!(matches!(refused, Err(UpstreamError::Tls(_))), "{refused:?}");
         // The client sends plain HTTP to a TLS server.
         let plain = UpstreamClient::new().send(request(&format!("http://localhost:{port}/mcp"))).await;
-        assert!(matches!(plain, Err(UpstreamError::Broken(_))), "{plain:?}");
+        assert!(matches!(plain, Err(UpstreamError::NotHttp(_))), "{plain:?}");
+        // The client speaks TLS to a server of plain HTTP.
+        let upstream = Scripted::start(|_| reply(status(200, "fine"))).await;
+        let secure = UpstreamClient::new().send(request(&format!("https://localhost:{}/mcp", upstream.port))).await;
+        assert_eq!(secure.err(), Some(UpstreamError::NotTls));
     });
+}
+
+#[test]
+fn failure_names_the_server_and_one_thing_to_do() {
+    let check = |error: UpstreamError, text: &str| assert_eq!(error.explain("http://127.0.0.1:1/mcp"), text);
+    check(UpstreamError::Refused, "cannot reach http://127.0.0.1:1/mcp: connection refused; is the server running?");
+    check(
+        UpstreamError::NotTls,
+        "cannot reach http://127.0.0.1:1/mcp: the server does not speak TLS; did you mean http:// instead of https://?",
+    );
+    check(
+        UpstreamError::Broken("end of file".to_owned()),
+        "http://127.0.0.1:1/mcp: the connection broke before the answer: end of file; the request may have been carried \
+         out; look at the server's log",
+    );
 }
 
 /// A server that closes each connection after `most` requests, without announcing it.

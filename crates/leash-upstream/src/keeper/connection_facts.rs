@@ -38,6 +38,7 @@ impl ConnectionFacts {
             name: self.name.clone(),
             labels: self.labels.clone(),
             reason,
+            client: None,
             containment: None,
             refused: Vec::new(),
             holdings: ends.into_iter().map(shown).map(Holding::Upstream).collect(),

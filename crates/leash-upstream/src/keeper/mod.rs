@@ -22,6 +22,7 @@ use serde_json::value::RawValue;
 use self::{connection_facts::ConnectionFacts, process::ROLE};
 use crate::delete::{DeleteTarget, shown};
 use crate::{origin::Origin, sweep::ServerAccess};
+use leash_model::client::Client;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::{identity::Identity, limits, owner::Owner, receipt::UpstreamEnd};
 use leash_tree::ledger::book::{Cover, Entry};
@@ -123,6 +124,9 @@ pub struct ResumeFacts {
     /// A client whose process is unknown has used the session.
     #[serde(rename = "strangers")]
     pub unknown_client: bool,
+    /// The client, as listings show it.
+    #[serde(default)]
+    pub client: Option<Client>,
     /// The time of its beginning on the monotonic clock, in milliseconds.
     pub born_ms: u64,
     /// The client's `initialize` and `notifications/initialized`, if leash may open a lost session anew.

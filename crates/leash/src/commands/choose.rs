@@ -100,6 +100,7 @@ mod tests {
             run: run.to_owned(),
             name: String::new(),
             labels: labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            client: None,
             owners: Vec::new(),
             attendants: Vec::new(),
             abandoned: false,

@@ -174,7 +174,7 @@ fn rows(receipts: &[Receipt], ids: &ShortIds) -> Vec<Vec<String>> {
             format!("{} ago", span(now.saturating_sub(receipt.ended_ms))),
             ids.of(&receipt.session),
             receipt.name.clone(),
-            receipt.reason.describe(),
+            receipt.why(),
             how.unwrap_or("-").to_owned(),
             tree.map_or(0, |tree| tree.members).to_string(),
             span(receipt.took_ms),

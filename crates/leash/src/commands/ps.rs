@@ -101,6 +101,7 @@ fn read(args: &Ps, printer: Printer) -> Result<(Vec<AliveSession>, Unleashed), u
         printer.warning(format!("upstream sessions can't be listed: {error}"));
         Vec::new()
     }));
+    alive::find_clients(&mut members, &places::places());
     if let Some(proc) = &proc {
         alive::find_processes(&mut members, proc);
     }
@@ -190,8 +191,12 @@ fn session_owners(session: &AliveSession) -> String {
     }
 }
 
-/// The owners of a member; for an upstream session, the process that has it open.
+/// The client for which a gateway holds a member, or else its owners; for an upstream session, the process that has it
+/// open.
 fn owners(member: &SessionMember) -> String {
+    if let Some(client) = &member.client {
+        return client.to_string();
+    }
     let process = || member.attendants.first().map_or_else(|| "?".to_owned(), |process| process.pid.to_string());
     command(member).map_or_else(|| names(member.owners.iter()), |command| format!("{command}({})", process()))
 }
@@ -269,6 +274,7 @@ fn details(member: &SessionMember, args: &Ps, ids: &ShortIds) -> Text {
         let memory = bytes(member.memory_bytes().unwrap_or_default());
         add(&mut text, format_args!("  owners: {}; {} processes, {memory}", owners(member), processes.len()));
         if args.verbose {
+            client_details(member, &mut text);
             more(record, ids, &mut text);
         }
         if args.tree {
@@ -284,7 +290,17 @@ fn details(member: &SessionMember, args: &Ps, ids: &ShortIds) -> Text {
         }
         None => add(&mut text, format_args!("  no session is open upstream, for leash {command}")),
     }
+    if args.verbose {
+        client_details(member, &mut text);
+    }
     text
+}
+
+/// Appends the line about the client of a gateway.
+fn client_details(member: &SessionMember, text: &mut Text) {
+    if let Some(client) = &member.client {
+        add(text, format_args!("  client: {}", client.details()));
+    }
 }
 
 /// Appends the lines that `-v` adds.
@@ -342,7 +358,7 @@ fn tree_json(member: &SessionMember, now: u64) -> Option<Value> {
     let MemberKind::Tree { record, processes } = &member.kind else { return None };
     Some(json!({
         "session": record.session, "run": record.run, "name": record.name, "labels": record.labels, "command": record.command,
-        "owners": record.owners, "phase": record.phase, "attended": !member.abandoned,
+        "owners": record.owners, "client": member.client, "phase": record.phase, "attended": !member.abandoned,
         "containment": record.containment, "refused": record.refused,
         "promise": record.containment.map(|containment| containment.promise()),
         "does_not_cover": record.containment.map(|containment| containment.does_not_cover()),
@@ -356,7 +372,7 @@ fn upstream_json(member: &SessionMember, now: u64) -> Option<Value> {
     let open = member.open()?;
     Some(json!({
         "session": open.session, "name": open.server, "url": open.shown(), "id": short_id(&open.id),
-        "protocol_version": open.version, "command": command(member), "process": member.attendants.first(),
+        "protocol_version": open.version, "command": command(member), "client": member.client, "process": member.attendants.first(),
         "attended": !member.abandoned, "age_ms": now.saturating_sub(open.started_ms), "started_ms": open.started_ms,
     }))
 }

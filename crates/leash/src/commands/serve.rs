@@ -65,6 +65,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
             Notice::Draining(sessions) if on_demand => printer.progress("Stopping", format!("{sessions} sessions")),
             notice => tell(printer, &notice),
         }),
+        server_log: Box::new(move |server, line| printer.server_line(server, line)),
     };
     match leash_gateway::serve(serving) {
         Ok(()) => exit_code::OK,
@@ -295,9 +296,13 @@ pub(super) fn tell(printer: Printer, notice: &Notice) {
             printer.note(format!("continuing with {sessions} sessions of a gateway that was killed"));
         }
         Notice::Swept(receipt) => printer.progress("Swept", message::receipt_line(receipt)),
-        Notice::Opened { session, server } => printer.progress("Opened", format!("{server} [{}]", short(session))),
-        Notice::Ending { session, server, why } => {
-            printer.progress("Ending", format!("{server} [{}]: {}", short(session), why.describe()));
+        Notice::Opened { session, server, client } => {
+            let client = client.as_ref().map_or_else(String::new, |client| format!(" for {client}"));
+            printer.progress("Opened", format!("{server} [{}]{client}", short(session)));
+        }
+        Notice::Ending { session, server, client, why } => {
+            let why = why.describe_for(client.as_ref());
+            printer.progress("Ending", format!("{server} [{}]: {why}", short(session)));
         }
         Notice::Ended(receipt) => {
             printer.progress("Ended", message::receipt_line(receipt));

@@ -81,7 +81,7 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> Text {
         Some(_) => format!("{}, by {by}", containment.unwrap_or("containment unknown")),
         None => format!("by {by}"),
     };
-    let (name, session, why) = (&receipt.name, short(&receipt.session), receipt.reason.describe());
+    let (name, session, why) = (&receipt.name, short(&receipt.session), receipt.why());
     Text::new(format_args!("{name} [{session}]: {why}; {}; ", held.join("; ")))
         .and(fate)
         .and(format_args!(" ({means})"))
@@ -100,7 +100,7 @@ pub(crate) fn session_lines(whole: &Receipt, members: &[Receipt]) -> Text {
         left_lines(whole).iter().for_each(|line| lines.line(format_args!("  {line}")));
         return lines;
     }
-    let (why, held) = (whole.reason.describe(), held(whole.holdings.iter()));
+    let (why, held) = (whole.why(), held(whole.holdings.iter()));
     let head = Text::new(format_args!("{}: {why}; {held}; ", short(&whole.session)));
     lines.line(head.and(painted_fate(std::iter::once(whole))).and(format_args!(" in {}", span(whole.took_ms))));
     // A holding that two receipts contain is printed once.

@@ -1,7 +1,6 @@
 //! All output for the user.
 
 pub(crate) mod check;
-pub(crate) mod escape;
 pub(crate) mod evidence;
 pub(crate) mod ids;
 pub(crate) mod message;
@@ -10,3 +9,5 @@ pub(crate) mod printer;
 pub(crate) mod table;
 pub(crate) mod terminal;
 pub(crate) mod text;
+
+pub(crate) use leash_model::escape;

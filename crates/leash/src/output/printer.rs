@@ -1,7 +1,7 @@
 //! The only code that writes to stdout and stderr. In `run`, stdout belongs to the protocol and is not written here.
 
 use std::fmt::Display;
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use leash_model::clock::Moment;
 use leash_model::duration;
@@ -9,7 +9,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
 
 use super::text::Text;
-use super::{palette, terminal};
+use super::{escape, palette, terminal};
 
 /// The most that a pipe takes in one write without mixing it with the lines of other processes.
 const LONGEST_LINE: usize = 4096;
@@ -100,19 +100,41 @@ impl Printer {
         }
     }
 
+    /// Prints a line of a server's stderr after the server's name. Returns false if stderr takes nothing now. A terminal
+    /// gets no control characters but tabs; a file or a pipe gets the bytes as they are.
+    pub(crate) fn server_line(self, server: &str, line: &[u8]) -> bool {
+        if !takes_a_line() {
+            return false;
+        }
+        let mut text = format!("{server}: ").into_bytes();
+        if io::stderr().is_terminal() {
+            text.extend_from_slice(escape::tabbed(&String::from_utf8_lossy(line)).as_bytes());
+        } else {
+            text.extend_from_slice(line);
+        }
+        text.push(b'\n');
+        // One write, so that lines of several servers do not mix. If stderr is closed, the line is lost.
+        let _ = io::stderr().write_all(&text);
+        true
+    }
+
     fn line(self, text: Text) {
-        // A host that does not read stderr must not block leash: a line that does not fit is dropped. The open file
-        // description is shared with the host, so it can't be made non-blocking; but a pipe that is writable at all
-        // takes 4 KiB.
-        let mut fds = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
-        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
-        if matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(1)) {
+        // A host that does not read stderr must not block leash: a line that does not fit is dropped.
+        if takes_a_line() {
             let text = text.shown(terminal::in_colour(&io::stderr()));
             let end = text.floor_char_boundary(LONGEST_LINE - 1);
             // One write, so that lines of several processes do not mix. If stderr is closed, the line is lost.
             let _ = io::stderr().write_all(format!("{}\n", &text[..end]).as_bytes());
         }
     }
+}
+
+/// True if a write to stderr does not block. The open file description is shared with the host, so it can't be made
+/// non-blocking; but a pipe that is writable at all takes 4 KiB. A stderr that cannot be polled takes every line, too.
+fn takes_a_line() -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(rustix::stdio::stderr(), PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(rustix::event::poll(&mut fds, Some(&at_once)), Ok(0))
 }
 
 /// True if `LEASH_LOG` is set to anything but `0`, `off` or an empty text; it then acts as `-v`.

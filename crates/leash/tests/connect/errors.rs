@@ -28,7 +28,7 @@ fn missing_server_is_reported_for_each_request() {
     connect.send(INITIALIZE);
     let (id, code, text) = error(&connect.next());
     assert_eq!((id, code), (0.into(), -32000));
-    assert_eq!(text, "cannot reach upstream: the connection was refused; is the server running?");
+    assert_eq!(text, format!("cannot reach {url}: connection refused; is the server running?"));
     connect.send(INITIALIZED);
     connect.send(INITIALIZED);
     connect.send(r#"{"jsonrpc":"2.0","id":"q","method":"ping"}"#);
@@ -133,10 +133,11 @@ fn garbage_does_not_reach_the_host() {
         assert_eq!(error(&ask(id, method)), (id.into(), -32000, garbage.to_owned()));
     }
     assert_eq!(ask(4, "log"), r#"{"jsonrpc":"2.0","id":4,"result":{}}"#);
-    let nothing = "upstream accepted the request, but did not answer it";
+    let nothing = "upstream accepted the request, but did not answer it; look at the server's log";
     assert_eq!(error(&ask(5, "empty")), (5.into(), -32000, nothing.to_owned()));
     assert_eq!(error(&ask(7, "nothing")).0, 7);
-    let cut = "the connection to upstream broke before the response; it may have been carried out";
+    let cut = "the connection to upstream broke before the response; the request may have been carried out: look before \
+               you repeat it";
     assert_eq!(error(&ask(8, "cut")), (8.into(), -32000, cut.to_owned()));
     // An answer with an unknown id is passed on, and the request gets an error because it got no answer.
     assert_eq!(ask(6, "stranger"), r#"{"jsonrpc":"2.0","id":"somebody else","result":{}}"#);
@@ -214,7 +215,7 @@ fn too_large_answer_becomes_an_error() {
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
     for method in ["whole", "stream"] {
         connect.send(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#));
-        let text = "upstream's answer has more than 16777216 bytes; leash dropped it";
+        let text = "upstream's answer has more than 16777216 bytes, and leash dropped it; ask for less";
         assert_eq!(error(&connect.next()), (1.into(), -32000, text.to_owned()));
     }
     connect.send(&call(2));

@@ -142,7 +142,7 @@ fn a_stream_that_breaks_is_a_lost_session() {
     server.say(Said::Cut);
     assert_eq!(
         connect.next(),
-        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"upstream closed the connection that was the session"}}"#
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"upstream closed the connection that was the session; repeat the request in a new session"}}"#
     );
     connect.send(&call(2));
     assert_eq!(connect.next(), result(&2.into(), "old-2"));

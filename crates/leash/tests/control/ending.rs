@@ -140,3 +140,32 @@ fn a_killed_daemon_leaves_nothing() {
     assert_eq!(control.ask("GET", &path(&session, ""), "").status, 404, "no daemon has seen its end");
     next.stop();
 }
+
+#[test]
+fn the_reason_names_the_one_that_asked_for_the_end() {
+    let mut stage = or_skip!(Stage::set());
+    let servers = json!({"mcpServers": {"a": stage.tree("polite", "300ms")}});
+    let ended = |stage: &mut Stage, by: &str| {
+        let session = stage.control.create(&servers);
+        let id = session["id"].as_str().expect("an id").to_owned();
+        match by {
+            "api" => assert_eq!(stage.control.ask("DELETE", &path(&session, ""), "").status, 200),
+            "command" => assert_eq!(stage.scene.answer(["end", &id]).code, 0),
+            _ => {
+                stage.gateway.signal(Signal::TERM);
+                assert_eq!(stage.gateway.wait(), Some(0), "{}", stage.gateway.said());
+            }
+        }
+        let history = stage.scene.answer(["history"]).stdout;
+        let lines: Vec<String> = history.lines().filter(|line| line.contains(&id)).map(str::to_owned).collect();
+        assert!(!lines.is_empty(), "{history}");
+        lines
+    };
+    for (by, reason) in
+        [("api", "ended through the control API"), ("command", "leash end"), ("stop", "the gateway stopped")]
+    {
+        let lines = ended(&mut stage, by);
+        // The receipt of the session, and that of its tree.
+        assert!(lines.iter().all(|line| line.contains(reason)), "{by}: {lines:?}");
+    }
+}

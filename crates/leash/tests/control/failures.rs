@@ -124,11 +124,13 @@ fn address_that_cannot_be_reached() {
     let mut stage = or_skip!(Stage::set());
     // The port is free: its listener is closed.
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port").port();
+    let url = format!("http://127.0.0.1:{port}/mcp");
+    let why = format!("cannot reach {url}: connection refused");
     check(
         &mut stage,
-        &json!({"url": format!("http://127.0.0.1:{port}/mcp")}),
-        &json!({"kind": "unreachable", "why": "the connection was refused"}),
-        ("the connection was refused", "check its `url`, and that the server runs"),
+        &json!({"url": url}),
+        &json!({"kind": "unreachable", "why": why}),
+        (&why, "check its `url`, and that the server runs"),
     );
     stage.gateway.stop();
 }

@@ -70,3 +70,27 @@ fn many_sessions_leave_no_trace_in_the_daemon() {
     stage.scene.census().wait_gone(LIMIT).expect("nothing is left");
     stage.gateway.stop();
 }
+
+#[test]
+fn view_of_a_session_names_the_clients_of_its_servers() {
+    let stage = or_skip!(Stage::set());
+    let session = stage.control.create(&json!({"mcpServers": {"a": stage.tree("polite", "2s")}}));
+    assert_eq!(session["servers"][0].get("clients"), None);
+    let token = stage.open(&session, "a");
+    let me = std::process::id();
+    let client = wait::until("the client's process", || {
+        let client = stage.control.show(&session)["servers"][0]["clients"][0].clone();
+        (client["pid"] == me).then_some(client)
+    });
+    assert_eq!((&client["name"], &client["version"]), (&json!("testkit"), &json!("1")), "{client}");
+    // The tree is a member of the session, and `ps` shows its client.
+    let listed = stage.scene.answer(["ps", "--json", "--leashed"]).json();
+    assert_eq!(listed["sessions"][0]["client"], client, "{listed}");
+    let path = format!("/{}/mcp", server(&session, "a"));
+    stage.gateway.ask("DELETE", &path, &[("mcp-session-id", &token)], b"");
+    assert_eq!(stage.control.show(&session)["servers"][0].get("clients"), None);
+    let history = stage.scene.answer(["history"]).stdout;
+    assert!(history.contains(&format!("testkit ({me}) sent DELETE")), "{history}");
+    stage.control.end(&session);
+    stage.gateway.stop();
+}

@@ -56,7 +56,7 @@ fn a_stubborn_tree_is_killed_and_proved_gone() {
     let receipt = tree.end().unwrap();
     assert!(receipt.all_gone(), "{receipt:?}");
     assert_eq!(receipt.trees().next().map(|tree| tree.how), Some(How::Kill));
-    assert_eq!(receipt.reason, Reason::Requested);
+    assert_eq!(receipt.reason, Reason::PROGRAM);
     assert!(!scene.census().is_populated(), "something was alive when end() had returned");
 }
 
@@ -72,7 +72,7 @@ fn a_forged_report_is_not_the_end() {
     assert!(tree.poll_over().is_none(), "the server's own word is believed");
     assert!(scene.census().is_populated());
     let receipt = tree.end().unwrap();
-    assert!(receipt.all_gone() && receipt.reason == Reason::Requested, "{receipt:?}");
+    assert!(receipt.all_gone() && receipt.reason == Reason::PROGRAM, "{receipt:?}");
     assert!(!scene.census().is_populated(), "something was alive when end() had returned");
 }
 

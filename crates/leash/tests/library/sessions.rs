@@ -54,7 +54,7 @@ fn three(scene: &mut Scene) -> Session {
 fn check(scene: &mut Scene, receipt: &Receipt) {
     assert!(!scene.census().is_populated(), "something was alive when the end was told");
     assert!(receipt.all_gone(), "{receipt:?}");
-    assert_eq!((receipt.session.as_str(), &receipt.reason), ("job-7", &Reason::Requested));
+    assert_eq!((receipt.session.as_str(), &receipt.reason), ("job-7", &Reason::PROGRAM));
     assert_eq!(receipt.trees().count(), 3);
     assert_eq!(receipt.labels.get("job").map(String::as_str), Some("7"));
     assert!(receipt.trees().all(|tree| tree.leader.is_some()), "{receipt:?}");

@@ -72,7 +72,8 @@ fn failed_start_of_a_server_is_reported_with_the_reason() {
     std::fs::remove_file(&program).expect("it was there");
     let reply = gateway.post("x", None, &initialize(LATEST));
     assert_eq!((reply.status, &reply.json()["id"]), (502, &json!(0)), "{}", reply.text());
-    let message = format!("Bad Gateway: command `{}` was not found", program.display());
+    let hint = "check the path; it is taken relative to `cwd`";
+    let message = format!("Bad Gateway: command `{}` was not found; {hint}", program.display());
     assert_eq!(reply.json()["error"]["message"], message);
     gateway.wait_metric("leash_sessions_ended_total{server=\"x\",reason=\"not_initialized\"}", 1.0);
 }
@@ -88,7 +89,8 @@ fn failed_exec_is_reported_with_the_reason() {
     let reply = gateway.post("x", None, &initialize(LATEST));
     assert_eq!(reply.status, 502, "{}", reply.text());
     let cause = "No such file or directory (os error 2)";
-    let message = format!("Bad Gateway: cannot execute `{}`: {cause}", script.display());
+    let hint = "the file is not a program this machine can run, or its interpreter is missing";
+    let message = format!("Bad Gateway: cannot execute `{}`: {cause}; {hint}", script.display());
     assert_eq!(reply.json()["error"]["message"], message);
 }
 

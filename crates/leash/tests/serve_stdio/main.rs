@@ -4,6 +4,7 @@
 mod failures;
 mod modern;
 mod resume;
+mod stderr;
 mod streams;
 
 use serde_json::{Value, json};

@@ -114,7 +114,7 @@ fn judge_receipt(end: End, receipt: Option<&Receipt>) {
     let how = receipt.trees().next().map(|tree| tree.how);
     match end {
         End::Eof => assert_eq!(how, Some(How::Eof)),
-        End::Asked => assert_eq!((how, &receipt.reason), (Some(How::Kill), &Reason::Requested)),
+        End::Asked => assert_eq!((how, receipt.reason.label()), (Some(How::Kill), "requested")),
         End::KeeperKill => assert_eq!(receipt.reason, Reason::KeeperKilled),
         End::Term | End::OwnerGone | End::SupervisorKill => assert_eq!(how, Some(How::Kill), "{receipt:?}"),
     }

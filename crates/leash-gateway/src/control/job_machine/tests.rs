@@ -23,7 +23,7 @@ fn only(ttl: u64, idle: u64, max_age: u64) -> JobTimes {
 }
 
 fn end(force: bool) -> Event {
-    Event::End { reason: Reason::Requested, force }
+    Event::End { reason: Reason::CONTROL_API, force }
 }
 
 fn owner_lost() -> Event {
@@ -60,11 +60,11 @@ fn check(event: &Event, cells: [(&str, Effect, State); 5]) {
 }
 
 fn ending(force: bool) -> State {
-    State::Ending { reason: Reason::Requested, force }
+    State::Ending { reason: Reason::CONTROL_API, force }
 }
 
 fn over() -> State {
-    State::Ended(Reason::Requested)
+    State::Ended(Reason::CONTROL_API)
 }
 
 /// Checks an event that has an effect only on a living job, in its two states.
@@ -91,13 +91,13 @@ fn every_state_meets_every_event() {
     let lost = Reason::OwnerGone { pid: 7, role: Role::Owner };
     let losing = State::Ending { reason: lost.clone(), force: false };
     unless_alive(&owner_lost(), (ended(lost.clone(), false), losing.clone()), (ended(lost, false), losing));
-    let asked = || (ended(Reason::Requested, false), ending(false));
+    let asked = || (ended(Reason::CONTROL_API, false), ending(false));
     unless_alive(&end(false), asked(), asked());
     check(
         &end(true),
         [
-            ("starting", ended(Reason::Requested, true), ending(true)),
-            ("live", ended(Reason::Requested, true), ending(true)),
+            ("starting", ended(Reason::CONTROL_API, true), ending(true)),
+            ("live", ended(Reason::CONTROL_API, true), ending(true)),
             ("ending", Effect::Hurry, ending(true)),
             ("forced", Effect::Nothing, ending(true)),
             ("ended", Effect::Nothing, over()),
@@ -205,7 +205,7 @@ fn a_start_that_takes_longer_than_the_age_ends_with_it() {
 fn end_during_the_start_is_final() {
     for force in [false, true] {
         let mut life = job("starting", TERMS);
-        assert_eq!(life.apply(end(force), at(1)), ended(Reason::Requested, force));
+        assert_eq!(life.apply(end(force), at(1)), ended(Reason::CONTROL_API, force));
         // The servers were started nevertheless. The driver ends them like everything else that it holds.
         assert_eq!(life.apply(Event::Started, at(2)), Effect::Nothing);
         assert_eq!(*life.state(), ending(force));

@@ -55,12 +55,15 @@ fn one_unreachable_server_fails_the_whole_job() {
     run(async {
         let (_fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
-        let servers =
-            json!({"fine": {"url": upstream.url().to_string()}, "gone": {"url": nowhere().await.to_string()}});
+        let gone = nowhere().await;
+        let servers = json!({"fine": {"url": upstream.url().to_string()}, "gone": {"url": gone.to_string()}});
         let told = rig.ask("POST", "/v1/sessions", &wanted(servers, json!({}))).await;
         assert_eq!((told.status, told.problem().as_str()), (502, "server-failed"), "{}", told.body);
         let problem = told.json();
-        assert_eq!((&problem["server"], &problem["why"]), (&json!("gone"), &json!("the connection was refused")));
+        assert_eq!(
+            (&problem["server"], &problem["why"]),
+            (&json!("gone"), &json!(format!("cannot reach {gone}: connection refused")))
+        );
         assert!(rig.jobs.is_empty());
         let listed = rig.ask("GET", "/v1/sessions?all=true", "").await.json();
         assert_eq!(listed["sessions"], json!([]), "one that never lived is not listed");

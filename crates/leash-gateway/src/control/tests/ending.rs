@@ -80,7 +80,7 @@ fn an_end_continues_without_its_caller() {
         assert_eq!((told.status, told.json()["state"].clone()), (202, json!("ending")), "{}", told.body);
         rig.quiet().await;
         assert!(fake.live.borrow().is_empty());
-        assert_eq!(rig.end(&job).await.reason, Reason::Requested);
+        assert_eq!(rig.end(&job).await.reason, Reason::CONTROL_API);
 
         let job = rig.in_front_of(&upstream, json!({})).await;
         rig.open(&job).await;
@@ -191,7 +191,7 @@ fn a_gateway_that_stops_ends_all_jobs_and_answers_waiting_callers() {
         assert_eq!((refused.status, refused.problem().as_str()), (503, "draining"));
         hold.cancel();
         let receipt: Receipt = serde_json::from_str(&ending.answer().await.body).expect("a receipt");
-        assert_eq!(receipt.reason, Reason::Requested, "the first reason counts");
+        assert_eq!(receipt.reason, Reason::CONTROL_API, "the first reason counts");
         rig.quiet().await;
         assert!(fake.live.borrow().is_empty());
         let heard = told(events).await.body;

@@ -111,7 +111,7 @@ fn the_connection_ends_with_the_job() {
         let heard = events(&heard);
         assert_eq!(names(&heard), ["ending", "ended"]);
         assert_eq!(heard[1].1["receipt"], serde_json::to_value(&receipt).expect("JSON"));
-        assert_eq!(receipt.reason, Reason::Requested);
+        assert_eq!(receipt.reason, Reason::CONTROL_API);
     });
 }
 

@@ -42,7 +42,7 @@ impl Stage {
             server: "x".into(),
             counters: Rc::default(),
             account: ResponseMemory::default().account(Origin::User(0)),
-            input,
+            pipes: (input, super::ServerStderr::default()),
             tasks: tasks.clone(),
             stop: StopOrder::default().signal(),
             replay: usize::MAX,

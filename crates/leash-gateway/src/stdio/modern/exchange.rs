@@ -14,6 +14,7 @@ use bytes::Bytes;
 use hyper::{HeaderMap, StatusCode};
 use serde_json::value::RawValue;
 
+use crate::stdio::exit::UnansweredError;
 use crate::{stdio::log::NextMessage, stdio::waiting_task::WaitingTask, stdio::window::TimerTurns};
 use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, Splice, cancelled_body, codes, error_body};
 use leash_protocol::header_copies::HeaderCopies;
@@ -245,19 +246,19 @@ impl Exchanges {
             cancelled_body(number, "aborted").into()
         };
         let lines = waiting.map(line).collect();
-        self.close("aborted");
+        self.close(&"aborted".into());
         lines
     }
 
     /// Answers all requests in flight in the server's place.
-    pub(super) fn close(&mut self, message: &str) {
+    pub(super) fn close(&mut self, error: &UnansweredError) {
         let waiting = self.open.iter().filter(|(_, exchange)| exchange.answered.is_none());
         let waiting: Vec<_> = waiting.map(|(number, exchange)| (*number, exchange.id.clone())).collect();
         for (number, id) in waiting {
             if let Some(exchange) = self.open.get_mut(&number) {
                 exchange.answered = Some(StatusCode::OK);
             }
-            self.push(number, error_body(Some(&id), codes::SERVER, message, None).into(), false);
+            self.push(number, error_body(Some(&id), codes::SERVER, &error.message, error.data.clone()).into(), false);
         }
     }
 

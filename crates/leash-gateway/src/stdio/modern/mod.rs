@@ -136,7 +136,10 @@ async fn request(
             // The idle timeout ended the tree just when the request came. Nothing was sent, so the next turn starts
             // another tree.
             Err(InputClosed) if tree.was_ended() && tries > 0 => {}
-            Err(InputClosed) => return Err(respond::exited(envelope.id)),
+            Err(InputClosed) => {
+                let error = tree.exit_error().await;
+                return Err(respond::exited(envelope.id, &error.message, error.data));
+            }
         }
     };
     Ok(match exchange.first().await {

@@ -13,6 +13,7 @@ use super::exchange::{Exchanges, ModernAnswer, Number};
 use super::machine::{Event, State};
 use crate::response_memory::{MemoryAccount, QueuedBytes};
 use crate::stdio::child::{self, ServerProcess, StartedTree};
+use crate::stdio::exit::UnansweredError;
 use crate::stdio::output::{self, Burst, MessageSink};
 use crate::stdio::window::{self, Window, WindowedPipe};
 use crate::stdio::{events::Feed, input::InputClosed, log::NextMessage, shared_trees};
@@ -26,6 +27,7 @@ const LOOK: Duration = Duration::from_secs(60);
 
 /// A running server of the modern era, or of an era that is not known yet.
 pub(super) struct ModernTree {
+    this: Weak<ModernTree>,
     gateway: Weak<Gateway>,
     server: Weak<Server>,
     name: Rc<str>,
@@ -49,14 +51,15 @@ impl ModernTree {
         (principal, origin): (Principal, Origin),
     ) -> Result<Rc<ModernTree>, StartFailure> {
         let session = id::random();
-        let StartedTree { tree: watched, input, output } = child::start(gateway, server, &session).await?;
-        let tree = Rc::new(ModernTree {
+        let StartedTree { tree: watched, input, output, stderr } = child::start(gateway, server, &session).await?;
+        let tree = Rc::new_cyclic(|this| ModernTree {
+            this: Weak::clone(this),
             gateway: Rc::downgrade(gateway),
             server: Rc::downgrade(server),
             name: Rc::clone(&server.name),
             principal,
             counters: gateway.metrics.of(&server.bucket),
-            child: ServerProcess::new(input, gateway.tasks.clone(), server.stop.signal()),
+            child: ServerProcess::new((input, stderr), gateway.tasks.clone(), server.stop.signal()),
             account: gateway.memory.account(origin),
             exchanges: RefCell::default(),
             state: RefCell::new(State::new(Moment::on_runtime())),
@@ -64,7 +67,7 @@ impl ModernTree {
             window: Window::default(),
             garbage: Burst::default(),
         });
-        gateway.tell(|| Notice::Opened { session, server: server.name.to_string() });
+        gateway.tell(|| Notice::Opened { session, server: server.name.to_string(), client: None });
         let reading = Rc::clone(&tree);
         let reader = gateway.tasks.spawn_local(async move {
             output::read(output, &*reading).await;
@@ -124,12 +127,24 @@ impl ModernTree {
         if let Some(server) = self.server.upgrade() {
             shared_trees(&server).modern.forget(self.principal, self);
         }
-        let message = match reason {
-            Reason::ServerExited => "the server exited before it answered".to_owned(),
-            other => format!("the server was ended before it answered: {}", other.describe()),
-        };
-        self.exchanges.borrow_mut().close(&message);
         self.child.ask_to_end(reason);
+        match (self.this.upgrade(), reason) {
+            (Some(tree), Reason::ServerExited) => {
+                self.child.tasks.spawn_local(async move {
+                    let error = tree.child.exit_error(&tree.name).await;
+                    tree.close(&error);
+                });
+            }
+            _ => {
+                let (name, why) = (&self.name, reason.describe());
+                self.close(&format!("the server `{name}` was ended before it answered: {why}; try again").into());
+            }
+        }
+    }
+
+    /// Answers all requests in flight.
+    fn close(&self, error: &UnansweredError) {
+        self.exchanges.borrow_mut().close(error);
         self.changed.notify_waiters();
     }
 
@@ -141,6 +156,11 @@ impl ModernTree {
     /// True if leash ended it; false if it exited by itself.
     pub(super) fn was_ended(&self) -> bool {
         self.state.borrow().was_ended()
+    }
+
+    /// The error for a request that it did not get because it exited.
+    pub(super) async fn exit_error(&self) -> UnansweredError {
+        self.child.exit_error(&self.name).await
     }
 
     /// Checks that the headers of a call agree with its arguments. The server cannot check this: it sees no headers.

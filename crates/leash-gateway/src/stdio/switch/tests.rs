@@ -204,7 +204,7 @@ fn close_answers_the_requests_in_flight() {
     let two = switch.begin(&[request(2, None)]).unwrap();
     let listener = switch.log.listen();
     deliver(&mut switch, &progress("\"t\""));
-    switch.close("gone");
+    switch.close(&"gone".into());
     let error =
         |id| Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":-32000,"message":"gone"}}}}"#));
     assert_eq!(first(&mut switch, two, false), PostAnswer::Whole(error(2)));

@@ -1,6 +1,6 @@
 //! The journal of a book: one line for each change. Reading it back gives the open sessions.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cover, Entry};
 use crate::platform::private_file;
-use leash_model::limits;
+use leash_model::{client::Client, limits};
 
 /// A line of the journal, for writing.
 #[derive(Serialize)]
@@ -22,6 +22,18 @@ pub(super) enum JournalLine<'a> {
     Open(&'a Entry),
     /// Records that a session is over.
     Over(&'a str),
+    /// A client has a session, or more is known of it. Only shown in listings.
+    Client(&'a ListedClient),
+    /// Records that the client of this run is gone.
+    Gone(&'a str),
+}
+
+/// A client of a gateway, with the run that it uses.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ListedClient {
+    pub(super) run: String,
+    #[serde(flatten)]
+    pub(super) client: Client,
 }
 
 /// A line of the journal, for reading.
@@ -31,6 +43,8 @@ enum ReadJournalLine {
     Book(Cover),
     Open(Entry),
     Over(String),
+    Client(ListedClient),
+    Gone(String),
 }
 
 /// The content of a journal.
@@ -39,6 +53,8 @@ pub(super) struct JournalContent {
     pub(super) cover: Option<Cover>,
     /// The open sessions, in the order in which they were opened.
     pub(super) open: Vec<Entry>,
+    /// The clients of a gateway, by the run that each uses.
+    pub(super) clients: BTreeMap<String, Client>,
 }
 
 /// The open journal, with counters that need no reading of the file.
@@ -48,6 +64,7 @@ pub(super) struct BookJournal {
     pub(super) bytes: u64,
     lines: usize,
     pub(super) open: usize,
+    pub(super) clients: usize,
     /// The last write was incomplete, so the next write begins with a new line.
     pub(super) torn: bool,
     /// The size from which on it is rewritten.
@@ -55,7 +72,8 @@ pub(super) struct BookJournal {
 }
 
 impl BookJournal {
-    pub(super) fn create(path: &Path, cover: &Cover, open: &[Entry]) -> io::Result<BookJournal> {
+    pub(super) fn create(path: &Path, cover: &Cover, content: &JournalContent) -> io::Result<BookJournal> {
+        let JournalContent { open, clients, .. } = content;
         // A left-over file of this name comes from an earlier attempt of ours.
         let _ = fs::remove_file(path);
         let file = File::options().create_new(true).append(true).mode(0o600).open(path)?;
@@ -63,10 +81,15 @@ impl BookJournal {
         for entry in open {
             text.extend_from_slice(&text_of(&JournalLine::Open(entry))?);
         }
+        for (run, client) in clients {
+            let listed = ListedClient { run: run.clone(), client: client.clone() };
+            text.extend_from_slice(&text_of(&JournalLine::Client(&listed))?);
+        }
         (&file).write_all(&text)?;
         let bytes = text.len() as u64;
         let rewrite_at = limits::BOOK_REWRITE;
-        Ok(BookJournal { file, bytes, lines: open.len() + 1, open: open.len(), torn: false, rewrite_at })
+        let (lines, open, clients) = (open.len() + clients.len() + 1, open.len(), clients.len());
+        Ok(BookJournal { file, bytes, lines, open, clients, torn: false, rewrite_at })
     }
 
     /// Uses one write, so that a process that dies has written the whole line or nothing.
@@ -85,7 +108,7 @@ impl BookJournal {
     }
 
     pub(super) fn wants_rewriting(&self) -> bool {
-        self.bytes >= self.rewrite_at && self.lines > 2 * self.open + 1
+        self.bytes >= self.rewrite_at && self.lines > 2 * (self.open + self.clients) + 1
     }
 }
 
@@ -115,6 +138,8 @@ pub(super) fn read(path: &Path) -> io::Result<JournalContent> {
                     open[place] = None;
                 }
             }
+            Ok(ReadJournalLine::Client(ListedClient { run, client })) => drop(pages.clients.insert(run, client)),
+            Ok(ReadJournalLine::Gone(run)) => drop(pages.clients.remove(&run)),
             Err(_) => {}
         }
     }

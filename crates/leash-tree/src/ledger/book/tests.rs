@@ -141,7 +141,7 @@ fn book_of_a_later_version_is_left_alone() {
     let ground = Ground::new();
     let mut book = Book::of_gateway(&ground.places(), None).expect("a book");
     book.cover.version = BOOK_VERSION + 1;
-    *book.journal.borrow_mut() = book.rewrite(&[]).expect("rewritten");
+    *book.journal.borrow_mut() = book.rewrite(&JournalContent::default()).expect("rewritten");
     drop(book);
     assert!(Book::abandoned(&ground.runtime()).expect("read").is_empty());
     assert_eq!(ground.files(), 2);
@@ -244,4 +244,27 @@ fn book_changes_its_owner_in_one_step() {
     }
     book.close();
     assert_eq!(Book::list(&ground.places().runtime_dir).expect("read").len(), 0);
+}
+
+#[test]
+fn clients_are_listed_until_they_are_gone() {
+    let ground = Ground::new();
+    let book = Book::of_gateway(&ground.places(), None).expect("a book");
+    let clients = || Book::list(&ground.runtime()).expect("read").remove(0).clients;
+    let claude = Client { name: Some("claude".to_owned()), ..Client::default() };
+    book.client_came("a", &Client::default()).expect("written");
+    book.client_changed("a", &Client { pid: Some(7), ..claude.clone() }).expect("written");
+    for number in 0..20_000 {
+        let run = number.to_string();
+        book.client_came(&run, &claude).expect("written");
+        book.client_gone(&run).expect("written");
+    }
+    assert_eq!(clients(), BTreeMap::from([("a".to_owned(), Client { pid: Some(7), ..claude })]));
+    let journal = path(&book.dir, book.run(), "jsonl");
+    assert!(fs::metadata(&journal).expect("there").len() < 2 * limits::BOOK_REWRITE, "it was rewritten");
+    book.client_gone("a").expect("written");
+    assert!(clients().is_empty());
+    // Clients hold nothing upstream.
+    book.close();
+    assert_eq!(ground.files(), 0);
 }

@@ -65,6 +65,7 @@ impl EndingSession {
             session: self.id,
             labels: self.labels,
             reason: reason(&known),
+            client: None,
             containment: whole.as_ref().and_then(|whole| whole.containment),
             ended_by: whole.as_ref().map_or(EndedBy::Keeper, |whole| whole.ended_by),
             dropped_holdings: whole.as_ref().map_or(0, |whole| whole.dropped_holdings),
@@ -88,9 +89,9 @@ fn await_keeper(store: &Store, run: &str) {
 
 /// The reason for the end of the session: a request, unless all trees had ended before.
 fn reason(known: &[Receipt]) -> Reason {
-    let last = known.iter().max_by_key(|receipt| receipt.ended_ms);
-    let before = last.filter(|_| !known.iter().any(|receipt| receipt.reason == Reason::Requested));
-    before.map_or(Reason::Requested, |receipt| receipt.reason.clone())
+    let asked = known.iter().find(|receipt| matches!(receipt.reason, Reason::Requested { .. }));
+    let last = || known.iter().max_by_key(|receipt| receipt.ended_ms);
+    asked.or_else(last).map_or(Reason::PROGRAM, |receipt| receipt.reason.clone())
 }
 
 /// The holding of a tree without a receipt. leash does not know its end, so it may not report it as gone.
@@ -114,6 +115,7 @@ mod tests {
             name: "server".to_owned(),
             labels: BTreeMap::new(),
             reason,
+            client: None,
             containment: Some(Containment::Leaf),
             refused: Vec::new(),
             holdings: vec![Holding::Tree(TreeEnd { fate, ..tree })],
@@ -143,10 +145,10 @@ mod tests {
     #[test]
     fn session_receipt_combines_the_ends_of_all_trees() {
         let gone = |reason, at| Ok(end(reason, at, Fate::Gone));
-        check(Vec::new(), Reason::Requested, true);
-        check(vec![gone(Reason::Requested, 5), gone(Reason::ServerExited, 9)], Reason::Requested, true);
+        check(Vec::new(), Reason::PROGRAM, true);
+        check(vec![gone(Reason::PROGRAM, 5), gone(Reason::ServerExited, 9)], Reason::PROGRAM, true);
         check(vec![gone(Reason::MaxAge, 5), gone(Reason::ServerExited, 4)], Reason::MaxAge, true);
-        check(vec![gone(Reason::Requested, 5), Ok(end(Reason::Requested, 6, Fate::Left))], Reason::Requested, false);
-        check(vec![gone(Reason::Requested, 5), Err(SupervisorLost)], Reason::Requested, false);
+        check(vec![gone(Reason::PROGRAM, 5), Ok(end(Reason::PROGRAM, 6, Fate::Left))], Reason::PROGRAM, false);
+        check(vec![gone(Reason::PROGRAM, 5), Err(SupervisorLost)], Reason::PROGRAM, false);
     }
 }

@@ -35,7 +35,8 @@ fn receipt(name: &str, holdings: Vec<Holding>) -> Receipt {
         run: format!("run-of-{name}"),
         name: name.to_owned(),
         labels: BTreeMap::from([("name".to_owned(), name.to_owned())]),
-        reason: Reason::Requested,
+        reason: Reason::LEASH_END,
+        client: None,
         containment: Some(Containment::Leaf),
         refused: Vec::new(),
         holdings,
@@ -86,7 +87,7 @@ fn request_is_the_preferred_reason() {
     let check = |members: &[Receipt], reason: Reason| {
         assert_eq!(together("job", members).map(|whole| whole.reason), Some(reason));
     };
-    check(&[with(Reason::ServerExited, 1), with(Reason::Requested, 2)], Reason::Requested);
+    check(&[with(Reason::ServerExited, 1), with(Reason::LEASH_END, 2)], Reason::LEASH_END);
     check(&[with(Reason::MaxAge, 2), with(Reason::Swept, 1)], Reason::Swept);
 }
 

@@ -28,6 +28,7 @@ fn hold(key: &str, resumable: bool) -> Event {
         owners: vec![],
         lost: None,
         unknown_client: false,
+        client: None,
         born_ms: 0,
         revival: None,
     };

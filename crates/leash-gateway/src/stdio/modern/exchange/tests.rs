@@ -150,7 +150,7 @@ fn a_servers_request_goes_nowhere() {
 fn close_answers_all_requests() {
     let mut exchanges = Exchanges::default();
     let (number, _) = begin(&mut exchanges, r#"{"jsonrpc":"2.0","id":"a","method":"m"}"#);
-    exchanges.close("gone");
+    exchanges.close(&"gone".into());
     let expected = r#"{"jsonrpc":"2.0","id":"a","error":{"code":-32000,"message":"gone"}}"#;
     assert_eq!(first(&mut exchanges, number), ModernAnswer::Whole(StatusCode::OK, expected.into()));
 }

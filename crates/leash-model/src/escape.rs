@@ -4,18 +4,29 @@
 use std::borrow::Cow;
 
 /// Escapes a text as one line: no character moves the cursor, ends the line, or changes the text direction.
-pub(crate) fn line(text: &str) -> Cow<'_, str> {
+pub fn line(text: &str) -> Cow<'_, str> {
     escaped(text, is_harmful)
 }
 
 /// Escapes a page of several lines.
-pub(crate) fn lines(text: &str) -> Cow<'_, str> {
+pub fn lines(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| letter != '\n' && is_harmful(letter))
 }
 
-/// Escapes a line of a user's file, in which tabs are part of the text.
-pub(crate) fn tabbed(text: &str) -> Cow<'_, str> {
+/// Escapes a line in which tabs are part of the text: of a log, or of a user's file.
+pub fn tabbed(text: &str) -> Cow<'_, str> {
     escaped(text, |letter| letter != '\t' && is_harmful(letter))
+}
+
+/// Escapes a text as one line and cuts it to `most` bytes: for a name that another program chose.
+pub fn name(text: &str, most: usize) -> String {
+    // Cut before and after: an escaped letter has up to ten bytes.
+    let mut shown = line(&text[..text.floor_char_boundary(most)]).into_owned();
+    if text.len() > most || shown.len() > most {
+        shown.truncate(shown.floor_char_boundary(most.saturating_sub("...".len())));
+        shown.push_str("...");
+    }
+    shown
 }
 
 fn escaped(text: &str, is_harmful: impl Fn(char) -> bool) -> Cow<'_, str> {
@@ -64,10 +75,19 @@ mod tests {
         assert_eq!(tabbed("a\r\tb\u{1b}"), "a\\r\tb\\u{1b}");
     }
 
+    #[test]
+    fn names_are_cut() {
+        assert_eq!(name("claude", 6), "claude");
+        assert_eq!(name("claude-code", 6), "cla...");
+        assert_eq!(name("\u{1b}\u{1b}\u{1b}", 9), r"\u{1b}...");
+        assert_eq!(name("äöü", 5), "ä...");
+    }
+
     proptest! {
         #[test]
         fn nothing_harmful_is_left(text in ".{0,40}") {
             prop_assert!(!line(&text).contains(is_harmful));
+            prop_assert!(name(&text, 12).len() <= 12);
         }
     }
 }
