@@ -24,9 +24,13 @@ pub(crate) use serve::{ControlArgs, HttpTransportArg, LocalUsersArg, Serve, Sess
 pub(crate) use session_name::{SessionName, Unresolved};
 pub(crate) use values::{OwnerArg, Pair};
 
+/// The end of `leash --help`.
+const AFTER_HELP: &str = "Exit codes and JSON of every command:\n\
+    https://github.com/mcp-leash/leash/blob/main/docs/reference/commands.md";
+
 /// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
 #[derive(Debug, Parser)]
-#[command(name = "leash", version, disable_help_subcommand = true, max_term_width = 100)]
+#[command(name = "leash", version, disable_help_subcommand = true, max_term_width = 100, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Command,

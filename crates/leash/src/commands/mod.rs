@@ -28,6 +28,8 @@ mod ledger;
 mod pages;
 mod ps;
 mod reap;
+#[cfg(test)]
+mod reference;
 mod release;
 mod run;
 mod serve;

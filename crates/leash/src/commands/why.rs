@@ -2,9 +2,10 @@
 
 use leash_model::duration;
 use leash_orphans::facts::{DescriptorKind, OtherEnd};
-use leash_orphans::scan::resources;
+use leash_orphans::scan::resources::{self, TreeResources};
 use leash_orphans::{Channel, Facts, Finding, JudgePolicy, Process};
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::survey::Survey;
 use crate::args::Why;
@@ -27,8 +28,7 @@ pub(crate) fn why(args: &Why) -> u8 {
     let finding = findings.iter().find(|finding| finding.tree.iter().any(|id| id.is(&process.id)));
     let resources = resources::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
     if args.json {
-        let server = json!({ "version": 1, "pid": args.pid, "finding": finding, "belongings": resources });
-        printer.exact(format!("{server:#}\n"));
+        printer.json(WhyAnswer { pid: args.pid, finding, belongings: &resources });
         return exit_code::OK;
     }
     let mut text = match finding {
@@ -47,6 +47,17 @@ pub(crate) fn why(args: &Why) -> u8 {
     }
     printer.data(text);
     exit_code::OK
+}
+
+/// What `leash why --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct WhyAnswer<'a> {
+    /// The process that was asked about.
+    pid: i32,
+    /// The server that it belongs to; null if it belongs to none that leash knows.
+    finding: Option<&'a Finding>,
+    /// The resources of the server, or of the process.
+    belongings: &'a TreeResources,
 }
 
 fn about_finding(finding: &Finding, process: &Process) -> String {

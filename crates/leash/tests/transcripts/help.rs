@@ -39,6 +39,9 @@ fn help() {
             Options:
               -h, --help     Print help
               -V, --version  Print version
+
+            Exit codes and JSON of every command:
+            https://github.com/mcp-leash/leash/blob/main/docs/reference/commands.md
             [0]
         "#]],
     );
@@ -435,6 +438,9 @@ fn nothing_was_said() {
             Options:
               -h, --help     Print help
               -V, --version  Print version
+
+            Exit codes and JSON of every command:
+            https://github.com/mcp-leash/leash/blob/main/docs/reference/commands.md
 
             hint: `leash --help` lists the commands
             [2]
