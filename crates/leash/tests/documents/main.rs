@@ -2,13 +2,12 @@
 //! the page says. Runs in its own PID namespace, because `leash reap --yes` acts on the whole machine.
 
 mod compare;
-mod page;
-mod shell;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use page::{Command, Page};
+use testkit::document::{self, Command, Page, Script};
 use testkit::namespace::inside;
 use testkit::or_skip;
 use testkit::scene::Scene;
@@ -75,12 +74,29 @@ fn check(test: &str, who: Who, document: &str, around: Around) {
     let page = page.unwrap_or_else(|mistake| panic!("{document}:{mistake}"));
     let scene = Scene::set(who).expect("root can run as any user");
     let script: Vec<&str> = page.commands.iter().map(|command| command.text.as_str()).collect();
-    let printed = shell::play(&scene, around.before, &script, around.after);
+    let script = Script { before: around.before, commands: &script, between: "", after: around.after };
+    let printed = document::play(reader(&scene), &scene.dir().join("page.sh"), &script);
     let complaints = page.commands.iter().zip(&printed).filter_map(|(command, printed)| complaint(command, printed));
     let complaints: Vec<String> = complaints.map(|complaint| format!("{document}:{complaint}")).collect();
     assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
     assert_eq!(printed.len(), page.commands.len(), "the shell ended before the page: {printed:?}");
     scene.wait_gone(&[]).expect("the page cleans up");
+}
+
+/// The shell of a reader: in an empty home directory, with `leash` first on PATH.
+fn reader(scene: &Scene) -> std::process::Command {
+    let [bin, home, temporary] = ["bin", "home", "tmp"].map(|name| scene.dir().join(name));
+    for dir in [&bin, &home, &temporary] {
+        fs::create_dir(dir).expect("a directory");
+        scene.user().own(dir).expect("it can be given away");
+    }
+    symlink(scene.leash_path(), bin.join("leash")).expect("a link to leash");
+    let path = std::env::var("PATH").unwrap_or_default();
+    // The scene sets no variable that tells where the files of a client are.
+    let mut shell = scene.command("sh");
+    shell.current_dir(&home).env("HOME", &home).env("TMPDIR", &temporary);
+    shell.env("PATH", format!("{}:{path}", bin.display())).env("CENSUS", scene.witness().path());
+    shell
 }
 
 fn complaint(command: &Command, printed: &str) -> Option<String> {

@@ -5,22 +5,25 @@ const NOT_EXECUTED: &str = "<!-- not executed: ";
 
 /// A page of Markdown.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Page {
-    pub(crate) commands: Vec<Command>,
+pub struct Page {
+    /// In the order of the page.
+    pub commands: Vec<Command>,
 }
 
 /// One command on a page.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Command {
+pub struct Command {
     /// The number of its line.
-    pub(crate) line: usize,
-    pub(crate) text: String,
-    pub(crate) expected: String,
+    pub line: usize,
+    /// What follows `$`.
+    pub text: String,
+    /// The lines that follow the command.
+    pub expected: String,
 }
 
 impl Page {
-    /// The error is the number of a line, and its mistake.
-    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+    /// Finds the commands. The error is the number of a line, and its mistake.
+    pub fn parse(text: &str) -> Result<Self, String> {
         let mut commands: Vec<Command> = Vec::new();
         let (mut is_skipped, mut lines) = (false, (1..).zip(text.lines()));
         while let Some((number, line)) = lines.next() {
@@ -65,25 +68,30 @@ impl Page {
     }
 }
 
-#[test]
-fn commands_of_console_blocks_are_found() {
-    let text = "# Page\n\n```console\n$ one\na\n\nb\n$ two\n```\n\n```\n$ no\n```\nText `$ no`.\n\n```json\n{}\n```\n\n\
-        <!-- not executed: it needs the network -->\n\n```console\n$ no\n```\n\n```console\n$ three &\n...\n```\n";
-    let command = |line, text: &str, expected: &str| Command { line, text: text.into(), expected: expected.into() };
-    let commands = vec![command(4, "one", "a\n\nb\n"), command(8, "two", ""), command(27, "three &", "...\n")];
-    assert_eq!(Page::parse(text), Ok(Page { commands }));
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-#[test]
-fn mistakes_of_a_page_are_found() {
-    for (text, mistake) in [
-        ("Text.\n", "1: there is no command"),
-        ("```console\n```\n", "1: a block without a command"),
-        ("  ```console\n$ one\n```\n", "1: a console block begins with ```console and nothing else"),
-        ("```console\nout\n$ one\n```\n", "2: output without a command"),
-        ("<!-- not executed:  -->\n\n```console\n$ one\n```\n", "1: there is no reason"),
-        ("<!-- not executed: why -->\nText.\n```console\n$ one\n```\n", "2: the comment before it has no block"),
-    ] {
-        assert_eq!(Page::parse(text), Err(mistake.to_owned()), "{text}");
+    #[test]
+    fn commands_of_console_blocks_are_found() {
+        let text = "# Page\n\n```console\n$ one\na\n\nb\n$ two\n```\n\n```\n$ no\n```\nText `$ no`.\n\n```json\n{}\n```\n\n\
+            <!-- not executed: it needs the network -->\n\n```console\n$ no\n```\n\n```console\n$ three &\n...\n```\n";
+        let command = |line, text: &str, expected: &str| Command { line, text: text.into(), expected: expected.into() };
+        let commands = vec![command(4, "one", "a\n\nb\n"), command(8, "two", ""), command(27, "three &", "...\n")];
+        assert_eq!(Page::parse(text), Ok(Page { commands }));
+    }
+
+    #[test]
+    fn mistakes_of_a_page_are_found() {
+        for (text, mistake) in [
+            ("Text.\n", "1: there is no command"),
+            ("```console\n```\n", "1: a block without a command"),
+            ("  ```console\n$ one\n```\n", "1: a console block begins with ```console and nothing else"),
+            ("```console\nout\n$ one\n```\n", "2: output without a command"),
+            ("<!-- not executed:  -->\n\n```console\n$ one\n```\n", "1: there is no reason"),
+            ("<!-- not executed: why -->\nText.\n```console\n$ one\n```\n", "2: the comment before it has no block"),
+        ] {
+            assert_eq!(Page::parse(text), Err(mistake.to_owned()), "{text}");
+        }
     }
 }
