@@ -6,7 +6,7 @@ use leash_orphans::adopt::AdoptError;
 use leash_orphans::adopt::backups::{Backup, BackupError, BackupStore};
 use leash_orphans::adopt::release::{self, ReleaseOutcome, Undo};
 use leash_orphans::clients::places::read;
-use leash_orphans::clients::{Client, ConfigFile};
+use leash_orphans::clients::{CLIENTS, Client, ConfigFile};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -42,6 +42,8 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, BackupE
     }
     let mut files: Vec<FileUndo> =
         groups(backups.into_iter()).into_iter().map(|backups| prepare(backups, &wanted)).collect();
+    // As `adopt` shows them; the backups of one `adopt` have no order.
+    files.sort_by_key(|file| CLIENTS.iter().position(|client| client.id == file.client));
     if !args.json {
         files.iter().for_each(|file| show(file, &store, printer));
     }

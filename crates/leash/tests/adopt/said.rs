@@ -275,3 +275,16 @@ fn help() {
         "#]],
     );
 }
+
+/// The backups are in the order of time, and those of one `adopt` in none.
+#[test]
+fn release_shows_the_clients_in_the_order_of_adopt() {
+    let home = home();
+    home.put(".gemini/settings.json", TEXT);
+    for client in ["gemini", "cursor"] {
+        home.well(&["adopt", "--yes", "--leash", "leash", client]);
+    }
+    let released = home.well(&["release", "--yes"]);
+    let end = "2 servers in 2 files taken off the leash; restart Cursor and Gemini CLI\n";
+    assert!(released.stderr.ends_with(end), "{released:?}");
+}
