@@ -1,5 +1,6 @@
 //! Documents that are executed: the commands on a page, and the shell that plays them.
 
+mod compare;
 mod page;
 mod shell;
 

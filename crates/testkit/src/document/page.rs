@@ -1,5 +1,7 @@
 //! The commands on a page: the lines after `$` in its console blocks, each with the output that follows.
 
+use super::compare::is_match;
+
 /// The comment in front of a block that is not executed; the reason follows.
 const NOT_EXECUTED: &str = "<!-- not executed: ";
 
@@ -53,6 +55,18 @@ impl Page {
         if commands.is_empty() { Err("1: there is no command".to_owned()) } else { Ok(Self { commands }) }
     }
 
+    /// Compares what the commands printed with the page. `[..]` stands for any characters within a line, and a line `...`
+    /// for any lines.
+    ///
+    /// # Panics
+    /// If a command printed something else, or was not played.
+    pub fn check(&self, document: &str, printed: &[String]) {
+        let complaints = self.commands.iter().zip(printed).filter_map(|(command, printed)| command.complaint(printed));
+        let complaints: Vec<String> = complaints.map(|complaint| format!("{document}:{complaint}")).collect();
+        assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
+        assert_eq!(printed.len(), self.commands.len(), "the shell ended before the page: {printed:?}");
+    }
+
     fn block<'a>(start: usize, lines: impl Iterator<Item = (usize, &'a str)>) -> Result<Vec<Command>, String> {
         let mut commands: Vec<Command> = Vec::new();
         for (number, line) in lines {
@@ -68,9 +82,28 @@ impl Page {
     }
 }
 
+impl Command {
+    /// The difference between the page and what the command printed.
+    fn complaint(&self, printed: &str) -> Option<String> {
+        let Self { line, text, expected } = self;
+        let is_as_expected = is_match(expected, printed);
+        (!is_as_expected).then(|| format!("{line}: `{text}` should print:\n{expected}and printed:\n{printed}"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn changed_output_is_a_complaint() {
+        let page = Page::parse("```console\n$ leash history\nENDED [..] FATE\n```\n").expect("a page");
+        assert_eq!(page.commands[0].complaint("ENDED  SERVER  FATE\n"), None);
+        assert_eq!(
+            page.commands[0].complaint("ENDED  SERVER\n").as_deref(),
+            Some("2: `leash history` should print:\nENDED [..] FATE\nand printed:\nENDED  SERVER\n"),
+        );
+    }
 
     #[test]
     fn commands_of_console_blocks_are_found() {
