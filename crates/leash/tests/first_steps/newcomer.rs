@@ -93,7 +93,7 @@ impl Newcomer {
         for (name, program) in [("claude", deps.claude()), ("codex", deps.codex()), ("gemini", deps.gemini())] {
             symlink(shared(program), bin.join(name)).expect("a link");
         }
-        fs::copy("/bin/sh", bin.join("terminal")).expect("a copy of the shell");
+        fs::copy("/bin/sh", bin.join("st")).expect("a copy of the shell");
         // Node 22, which the clients want; npx of the machine works with every Node.
         symlink(shared(deps.node_22()), bin.join("node")).expect("a link");
         let inspector = deps.inspector().expect("it was there");
@@ -112,7 +112,7 @@ impl Newcomer {
     /// The shell of the user, in a checkout of leash.
     pub(crate) fn shell(&self) -> Command {
         // A shell of another name starts it, as a terminal does. Without `exit` that shell would become the other one.
-        let mut shell = self.scene.command(Path::new(GROUND).join("bin/terminal"));
+        let mut shell = self.scene.command(Path::new(GROUND).join("bin/st"));
         shell.args(["-c", "sh \"$0\"; exit"]);
         let ground = Path::new(GROUND);
         let local = self.home.join(".local/bin");

@@ -196,8 +196,8 @@ fn what_differs_has_a_placeholder() {
         ("A   BB\n12  sleep 600", "A    BB\nPID  sleep 600"),
         ("A   BB\n  12  x", "A     BB\n  12  x"),
         (
-            "AGE       MEMORY    X\n2.8s ago  27.2 MiB  sh(77),terminal(7)",
-            "AGE       MEMORY  X\nTIME ago  SIZE    sh(PID),terminal(PID)",
+            "AGE       MEMORY    X\n2.8s ago  27.2 MiB  sh(77),st(7)",
+            "AGE       MEMORY  X\nTIME ago  SIZE    sh(PID),st(PID)",
         ),
         ("+        \"--\",\n+   \"npx\",", "+        \"--\",\n+   \"npx\","),
     ] {
