@@ -71,37 +71,26 @@ impl Newcomer {
         Ok(user)
     }
 
-    /// The checkout with the built program, and the clients. A checkout may be in a directory that other users cannot
-    /// read; a mount is not.
+    /// The checkout with the built program, and the clients.
     fn programs(&self, ground: &Path, deps: &Deps) {
         let release = ground.join("checkout/target/release");
         fs::create_dir_all(&release).expect("a directory");
         fs::copy(self.scene.leash_path(), release.join("leash")).expect("a copy of leash");
         let bin = ground.join("bin");
         fs::create_dir(&bin).expect("a directory");
-        let shared = |path: PathBuf| {
-            let dir =
-                path.ancestors().find(|dir| dir.join("package.json").exists() && dir.join("node_modules").exists());
-            let dir = dir.expect("a directory of packages");
-            let there = ground.join("deps").join(dir.file_name().expect("a name"));
-            if !there.exists() {
-                fs::create_dir_all(&there).expect("a directory");
-                mount_bind(dir, &there).expect("the packages");
-            }
-            there.join(path.strip_prefix(dir).expect("it is below"))
-        };
-        for (name, program) in [("claude", deps.claude()), ("codex", deps.codex()), ("gemini", deps.gemini())] {
-            symlink(shared(program), bin.join(name)).expect("a link");
-        }
         fs::copy("/bin/sh", bin.join("st")).expect("a copy of the shell");
-        // Node 22, which the clients want; npx of the machine works with every Node.
-        symlink(shared(deps.node_22()), bin.join("node")).expect("a link");
-        let inspector = deps.inspector().expect("it was there");
-        let script = format!("#!/bin/sh\nexec node {} \"$@\"\n", shared(inspector).display());
-        fs::write(bin.join("mcp-inspector"), script).expect("a script");
-        fs::set_permissions(bin.join("mcp-inspector"), fs::Permissions::from_mode(0o755)).expect("a mode");
+        // Node 22, which the clients want.
+        symlink(share("node", &deps.node_22()), bin.join("node")).expect("a link");
+        for (name, program) in [("claude", deps.claude()), ("codex", deps.codex()), ("gemini", deps.gemini())] {
+            symlink(share("clients", &program), bin.join(name)).expect("a link");
+        }
+        for (name, script) in [("mcp-inspector", deps.inspector().expect("it was there")), ("npx", npx())] {
+            let text = format!("#!/bin/sh\nexec node {} \"$@\"\n", share(name, &script).display());
+            fs::write(bin.join(name), text).expect("a script");
+            fs::set_permissions(bin.join(name), fs::Permissions::from_mode(0o755)).expect("a mode");
+        }
         // `npx` finds packages in the directories above: there is no network.
-        let packages = shared(deps.npm().join("node_modules"));
+        let packages = share("servers", &deps.npm().join("node_modules"));
         symlink(packages, ground.join("node_modules")).expect("a link");
     }
 
@@ -137,6 +126,26 @@ impl Newcomer {
         let ids = receipts.flat_map(|receipt| ["session", "run"].map(|key| receipt[key].as_str().map(str::to_owned)));
         Facts { ids: ids.flatten().collect(), uid: self.scene.user().uid().to_string() }
     }
+}
+
+/// The path of a file of a package for all users: the package may be in a directory that only root can search, but a
+/// mount of it is not.
+fn share(name: &str, file: &Path) -> PathBuf {
+    let is_package = |dir: &&Path| dir.join("package.json").exists() && dir.join("node_modules").exists();
+    let dir = file.ancestors().find(is_package).expect("a directory of packages");
+    let there = Path::new(GROUND).join("packages").join(name);
+    if !there.exists() {
+        fs::create_dir_all(&there).expect("a directory");
+        mount_bind(dir, &there).expect("the packages");
+    }
+    there.join(file.strip_prefix(dir).expect("it is below"))
+}
+
+/// The script behind `npx` on the PATH of this test.
+fn npx() -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|dir| dir.join("npx")).find(|file| file.exists());
+    fs::canonicalize(found.expect("`cargo xtask setup` needs it")).expect("a script")
 }
 
 fn own(scene: &Scene, dir: &Path, mode: u32) {

@@ -12,7 +12,7 @@ use crate::wait::{self, Deadline};
 
 /// The time for a whole page, far beyond what it takes: the shell waits for servers to come up, and `leash` for them to
 /// exit.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_mins(3);
 
 /// The commands of a page, and what the shell does around them.
 #[derive(Clone, Copy, Debug)]
@@ -32,7 +32,7 @@ pub struct Script<'a> {
 /// early.
 ///
 /// # Panics
-/// If a process of the page still has its output open after [`LIMIT`].
+/// If a process of the page still has its output open after three minutes.
 pub fn play(mut shell: Command, file: &Path, script: &Script<'_>) -> Vec<String> {
     let end = crate::unique("end of command");
     fs::write(file, text(script, &end)).expect("the script can be written");
