@@ -64,7 +64,8 @@ impl Newcomer {
         }
         fs::write(scene.dir().join("receipts"), "").expect("a file");
         scene.user().own(&scene.dir().join("receipts")).expect("it can be given away");
-        // Process numbers have five digits, as on most machines: columns are as wide in every run.
+        // Process numbers have five digits, as on most machines: columns are as wide in every run, and no other number
+        // looks like them.
         fs::write("/proc/sys/kernel/ns_last_pid", "20000").expect("root can write it");
         let user = Newcomer { scene, session, home };
         user.programs(ground, deps);
