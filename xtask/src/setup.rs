@@ -48,6 +48,7 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
     node(&dir.join("node"), &dir.join("py"), &path)?;
     npm(&dir.join("npm"), &recipes, &path)?;
     npm(&dir.join("hosts"), &recipes.join("hosts"), &path)?;
+    npm(&dir.join("inspector"), &recipes.join("inspector"), &path)?;
     npm(&dir.join("conformance"), &recipes.join("conformance"), &path)?;
     nextest(&dir.join("cargo"), &path)?;
     valgrind(&dir.join("valgrind"));
@@ -148,7 +149,8 @@ fn node(dir: &Path, venv: &Path, path: &OsString) -> Outcome {
     })
 }
 
-/// Installs the TypeScript SDKs and `server-everything`, the official hosts, or the conformance suite and its Node.
+/// Installs the TypeScript SDKs and `server-everything`, the official hosts, the Inspector, or the conformance suite and
+/// its Node.
 pub(crate) fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
     let files = ["package.json", "package-lock.json"];
     let recipe = files.iter().map(|file| read(&recipes.join(file))).collect::<Outcome<String>>()?;

@@ -15,6 +15,7 @@ pub const VERSION: u32 = 1;
 
 /// The result of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
     /// The requirement is met.
@@ -41,6 +42,7 @@ impl Status {
 
 /// One row of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Row {
     /// A stable name: `stdio.eof`.
     pub id: String,
@@ -96,6 +98,7 @@ pub(crate) fn skip(detail: impl Into<String>) -> Observation {
 
 /// The complete result of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckReport {
     /// Version of this shape.
     pub version: u32,

@@ -5,6 +5,7 @@ use serde::Serialize;
 
 /// The place in the specification, and its words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Clause {
     /// The revision.
     pub revision: &'static str,
@@ -16,6 +17,7 @@ pub struct Clause {
 
 /// A user's report of the harm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct UserReport {
     /// The report in the field.
     pub report: &'static str,
@@ -25,6 +27,7 @@ pub struct UserReport {
 
 /// A requirement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Rule {
     /// The source in the specification.
     pub specification: Clause,

@@ -77,6 +77,7 @@ pub enum MemberKind {
 
 /// A process of a tree, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TreeProcess {
     /// Its number.
     pub pid: i32,

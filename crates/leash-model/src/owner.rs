@@ -65,6 +65,7 @@ impl fmt::Display for Role {
 
 /// An owner that was found, as the ledger and `ps` show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Owner {
     /// A process.

@@ -423,7 +423,7 @@ pub enum EndedBy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Receipt {
-    /// [`VERSION`].
+    /// The version of this format.
     pub version: u32,
     /// The session's id.
     pub session: String,

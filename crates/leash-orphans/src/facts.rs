@@ -55,6 +55,7 @@ pub struct AcceptedConnection {
 
 /// The reason why something could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum UnreadReason {
     /// It belongs to another user, or it forbids reading (not dumpable).

@@ -67,6 +67,15 @@ impl Deps {
         self.0.join("hosts/node_modules/.bin/gemini")
     }
 
+    /// The script of the MCP Inspector, for [`Deps::node_22`]. The error says that it is not installed.
+    pub fn inspector(&self) -> Result<PathBuf, &'static str> {
+        let dir = self.0.join("inspector");
+        if !dir.exists() && env::var_os("LEASH_DEPS").is_none() {
+            return Err("the Inspector is not installed; `cargo xtask setup` does it");
+        }
+        Ok(dir.join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"))
+    }
+
     /// The script of `server-everything`, for any Node.
     pub fn everything(&self) -> PathBuf {
         self.0.join("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js")

@@ -12,6 +12,7 @@ pub mod client;
 pub mod conformance;
 pub mod control;
 pub mod deps;
+pub mod document;
 pub mod events;
 pub mod everything;
 pub mod fixture;

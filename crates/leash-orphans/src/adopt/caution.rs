@@ -10,6 +10,7 @@ use crate::clients::text::Node;
 
 /// A warning about a server that leash would start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Caution {
     /// The name of the server.
     pub server: String,

@@ -67,6 +67,7 @@ pub struct ConfigPlace {
 
 /// The users and projects to which a configuration applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Scope {
     /// All work of this user.
@@ -133,13 +134,21 @@ pub struct ProgramPattern {
 
 /// Something in a configuration that leash did not understand, and its place.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Note {
     /// The file.
+    #[serde(serialize_with = "shown")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     pub path: PathBuf,
     /// The server, if the note is about one.
     pub server: Option<String>,
     /// The text for the user.
     pub text: String,
+}
+
+/// JSON has no path that is not UTF-8.
+fn shown<S: serde::Serializer>(path: &std::path::Path, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&path.display())
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use leash_model::identity::Identity;
 
 /// One of the two streams of a stdio server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum StdioStream {
     /// The stream that the server reads.
@@ -17,6 +18,7 @@ pub enum StdioStream {
 
 /// One fact that a verdict rests on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Evidence {
     /// Its command is that of a server in a client's configuration.

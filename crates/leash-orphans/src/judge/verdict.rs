@@ -10,6 +10,7 @@ use leash_model::identity::Identity;
 
 /// The verdict about a server, host or remnant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// A living process holds it.
@@ -39,6 +40,7 @@ impl Verdict {
 
 /// The kind of process tree that a finding describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TreeRole {
     /// An MCP server.
@@ -51,6 +53,7 @@ pub enum TreeRole {
 
 /// The process that holds a server: it has the other end of its stdin, or of its stdout.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Holder {
     /// The process.
     pub process: Identity,
@@ -69,6 +72,7 @@ impl Holder {
 
 /// A server (or host, or remnant), its process tree, and the verdict about it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Finding {
     /// The kind of process tree.
     pub role: TreeRole,
@@ -93,8 +97,9 @@ pub struct Finding {
     pub leashed: Option<String>,
     /// True if the other ends of its stdin and stdout are closed, even if not for long enough.
     pub ends_gone: bool,
-    /// The time since the start of the root.
+    /// The time since the start of the root, in milliseconds in JSON.
     #[serde(serialize_with = "as_ms", rename = "age_ms")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     pub age: Duration,
 }
 

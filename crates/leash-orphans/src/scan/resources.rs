@@ -13,6 +13,7 @@ use leash_tree::platform::proc::{self, Proc, read_small};
 
 /// The resources that are released when a tree ends.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TreeResources {
     /// Memory in bytes: proportional (PSS) if that is readable, else the private pages.
     pub memory: u64,

@@ -26,9 +26,13 @@ pub(crate) use serve::{ControlArgs, HttpTransportArg, LocalUsersArg, Serve, Sess
 pub(crate) use session_name::{SessionName, Unresolved};
 pub(crate) use values::{OwnerArg, Pair};
 
+/// The end of `leash --help`.
+const AFTER_HELP: &str = "Exit codes and JSON of every command:\n\
+    https://github.com/mcp-leash/leash/blob/main/docs/reference/commands.md";
+
 /// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
 #[derive(Debug, Parser)]
-#[command(name = "leash", version, disable_help_subcommand = true)]
+#[command(name = "leash", version, disable_help_subcommand = true, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     /// Use colours: auto (on a terminal), always or never [default: auto]
     #[arg(

@@ -1,5 +1,6 @@
 //! `leash adopt`.
 
+mod answer;
 mod named;
 mod said;
 mod words;
@@ -11,7 +12,8 @@ use std::path::{Path, PathBuf};
 use leash_orphans::adopt::backups::{BackupError, BackupStore};
 use leash_orphans::adopt::{self, AdoptPlan, AdoptRequest, diff, secrets};
 use leash_orphans::clients::{self, CLIENTS, Client, ConfigFile, Note, Scope};
-use serde_json::{Value, json};
+
+pub(super) use answer::AdoptAnswer;
 
 use crate::args::Adopt;
 use crate::output::printer::Printer;
@@ -67,10 +69,7 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     }
     let failed = unread > 0 || changes.iter().any(|change| change.result.is_err());
     if args.json {
-        let files: Vec<Value> = changes.iter().map(said::as_json).collect();
-        let passed: Vec<Value> = passed.iter().map(said::passed_as_json).collect();
-        printer
-            .exact(format!("{:#}\n", json!({ "version": 1, "files": files, "passed_over": passed, "notes": notes })));
+        printer.json(AdoptAnswer::new(&changes, &passed, &notes));
     } else {
         said::conclude(&changes, &passed, decision, printer);
     }

@@ -89,8 +89,7 @@ fn run(
 /// Prints the report, and writes it to the requested file.
 fn tell(printer: Printer, args: &Check, report: &CheckReport, junit: Option<Junit>) -> u8 {
     if args.json {
-        // The report consists of strings and numbers, so this can't fail.
-        printer.exact(serde_json::to_string_pretty(report).unwrap_or_default() + "\n");
+        printer.versioned(report);
     } else {
         printer.data(&output::text(report));
     }

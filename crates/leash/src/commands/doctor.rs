@@ -15,8 +15,8 @@ use leash_tree::places::Places;
 use leash_tree::platform::private_file;
 use leash_tree::platform::proc::Proc;
 use leash_tree::tree::{Spec, Tree};
+use schemars::JsonSchema;
 use serde::Serialize;
-use serde_json::json;
 
 use super::defaults::{self, DefaultMistake, RunDefault};
 use crate::args::Doctor;
@@ -33,10 +33,13 @@ const WIDTH: usize = 80;
 const DESCRIPTORS: usize = 32;
 
 /// The result of one check.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, JsonSchema)]
 struct DoctorFinding {
+    /// The requirement.
     what: String,
+    /// True if it is met.
     fine: bool,
+    /// The observation, or the problem.
     text: String,
     /// The text without `-v`, if it is another one.
     #[serde(skip)]
@@ -77,7 +80,7 @@ pub(crate) fn doctor(args: &Doctor) -> u8 {
     let defaults = defaults::find();
     let report = Diagnosis { trials, chosen, ground: ground(&places, &defaults), defaults, places };
     if args.json {
-        printer.exact(report.as_json());
+        printer.json(report.answer());
     } else {
         printer.data(&report.as_text(args.verbose));
     }
@@ -253,22 +256,67 @@ impl Diagnosis {
         text
     }
 
-    fn as_json(&self) -> String {
-        let trial = |(containment, result): &(Containment, Result<(), String>)| {
-            json!({
-                "containment": containment, "works": result.is_ok(), "why_not": result.as_ref().err(),
-                "promise": containment.promise(), "does_not_cover": containment.does_not_cover(),
-            })
+    fn answer(&self) -> DoctorAnswer<'_> {
+        let trial = |(containment, result): &'_ (Containment, Result<(), String>)| Trial {
+            containment: *containment,
+            works: result.is_ok(),
+            why_not: result.clone().err(),
+            promise: containment.promise(),
+            does_not_cover: containment.does_not_cover(),
         };
-        let defaults = self.defaults.as_deref().unwrap_or_default().iter();
-        let default = |default: &RunDefault| json!({ "option": default.option, "values": default.values, "from": default.source.to_string() });
-        format!(
-            "{:#}\n",
-            json!({
-                "version": 1, "sound": self.is_sound(), "chosen": self.chosen.as_ref().ok(),
-                "containments": self.trials.iter().map(trial).collect::<Vec<_>>(), "ground": self.ground,
-                "run_defaults": defaults.map(default).collect::<Vec<_>>(),
-            })
-        )
+        let default = |default: &RunDefault| DefaultInForce {
+            option: default.option.to_string(),
+            values: default.values.clone(),
+            from: default.source.to_string(),
+        };
+        DoctorAnswer {
+            sound: self.is_sound(),
+            chosen: self.chosen.as_ref().ok().copied(),
+            containments: self.trials.iter().map(trial).collect(),
+            ground: &self.ground,
+            run_defaults: self.defaults.as_deref().unwrap_or_default().iter().map(default).collect(),
+        }
     }
+}
+
+/// What `leash doctor --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct DoctorAnswer<'a> {
+    /// True if leash can keep its promise here.
+    sound: bool,
+    /// The containment that `leash run` uses here; null if none works.
+    chosen: Option<Containment>,
+    /// The containments, strongest first.
+    containments: Vec<Trial>,
+    /// The other requirements.
+    ground: &'a [DoctorFinding],
+    /// The defaults for `leash run` from variables and from leash.json.
+    run_defaults: Vec<DefaultInForce>,
+}
+
+/// A containment that leash tried with a real tree.
+#[derive(Serialize, JsonSchema)]
+struct Trial {
+    /// The containment.
+    containment: Containment,
+    /// True if it works here.
+    works: bool,
+    /// The reason why it does not work.
+    why_not: Option<String>,
+    /// Its promise.
+    promise: &'static str,
+    /// The processes that the promise does not cover.
+    does_not_cover: &'static str,
+}
+
+/// A default for an option of `leash run`.
+#[derive(Serialize, JsonSchema)]
+#[schemars(rename = "RunDefault")]
+struct DefaultInForce {
+    /// The option, without dashes.
+    option: String,
+    /// Its values.
+    values: Vec<String>,
+    /// The variable, or the key and the line of the file.
+    from: String,
 }

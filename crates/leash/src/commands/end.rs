@@ -1,11 +1,14 @@
 //! `leash end`.
 
+use std::collections::BTreeMap;
+
 use leash_model::alive::AliveSession;
-use leash_model::receipt::Receipt;
+use leash_model::receipt::{EndedBy, Reason, Receipt};
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
 use leash_tree::session::{self, EndReport, Ending, Target, Unfinished, alive};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::choose::{self, Word};
 use super::control::Daemon;
@@ -49,7 +52,7 @@ fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
     ended.warnings.iter().for_each(|warning| printer.warning(warning));
     let sessions = by_session(&choice.targets, &ended.receipts);
     if args.json {
-        printer.exact(format!("{:#}\n", as_json(&sessions, &ended)));
+        printer.json(EndAnswer::new(&sessions, &ended));
     } else {
         show(printer, &sessions, &ended);
         if choice.targets.is_empty() && choice.problems.is_empty() {
@@ -230,22 +233,78 @@ fn show(printer: Printer, sessions: &[SessionEnd], ended: &EndReport) {
     }
 }
 
-fn as_json(sessions: &[SessionEnd], ended: &EndReport) -> Value {
-    let receipts = sessions.iter().filter_map(|ended| Some((ended.whole.as_ref()?, &ended.members)));
-    let receipts: Vec<Value> = receipts
-        .map(|(whole, members)| {
-            let member = |member: &Receipt| {
-                json!({
-                    "run": member.run, "name": member.name, "labels": member.labels, "reason": member.reason,
-                    "ended_by": member.ended_by, "all_gone": member.all_gone(), "took_ms": member.took_ms,
-                })
-            };
-            let mut receipt = json!(whole);
-            receipt["members"] = members.iter().map(member).collect();
-            receipt
-        })
-        .collect();
-    let unfinished =
-        ended.unfinished.iter().map(|one| json!({ "session": one.session, "run": one.run, "why": one.why }));
-    json!({ "version": 1, "receipts": receipts, "unfinished": unfinished.collect::<Vec<_>>() })
+/// What `leash end --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct EndAnswer<'a> {
+    /// The sessions that ended, in the order in which they were named.
+    receipts: Vec<SessionReceipt<'a>>,
+    /// The runs that leash could not end.
+    unfinished: Vec<UnfinishedRun<'a>>,
+}
+
+/// The receipt of a whole session.
+#[derive(Serialize, JsonSchema)]
+struct SessionReceipt<'a> {
+    #[serde(flatten)]
+    whole: &'a Receipt,
+    /// The receipts of its members, in brief.
+    members: Vec<MemberReceipt<'a>>,
+}
+
+/// The receipt of a member, in brief.
+#[derive(Serialize, JsonSchema)]
+struct MemberReceipt<'a> {
+    /// The id of the run.
+    run: &'a str,
+    /// The server's name.
+    name: &'a str,
+    /// Labels as given.
+    labels: &'a BTreeMap<String, String>,
+    /// The reason for the end.
+    reason: &'a Reason,
+    /// The process that ended it.
+    ended_by: EndedBy,
+    /// True if everything is proved to be gone.
+    all_gone: bool,
+    /// Milliseconds from the first sign of the end to the proof.
+    took_ms: u64,
+}
+
+/// A run that leash could not end.
+#[derive(Serialize, JsonSchema)]
+struct UnfinishedRun<'a> {
+    /// Its session.
+    session: &'a str,
+    /// Its id.
+    run: &'a str,
+    /// The reason.
+    why: &'a str,
+}
+
+impl<'a> EndAnswer<'a> {
+    fn new(sessions: &'a [SessionEnd], ended: &'a EndReport) -> EndAnswer<'a> {
+        let receipt = |ended: &'a SessionEnd| {
+            let members = ended.members.iter().map(MemberReceipt::new).collect();
+            Some(SessionReceipt { whole: ended.whole.as_ref()?, members })
+        };
+        let unfinished = |one: &'a Unfinished| UnfinishedRun { session: &one.session, run: &one.run, why: &one.why };
+        EndAnswer {
+            receipts: sessions.iter().filter_map(receipt).collect(),
+            unfinished: ended.unfinished.iter().map(unfinished).collect(),
+        }
+    }
+}
+
+impl<'a> MemberReceipt<'a> {
+    fn new(receipt: &'a Receipt) -> MemberReceipt<'a> {
+        MemberReceipt {
+            run: &receipt.run,
+            name: &receipt.name,
+            labels: &receipt.labels,
+            reason: &receipt.reason,
+            ended_by: receipt.ended_by,
+            all_gone: receipt.all_gone(),
+            took_ms: receipt.took_ms,
+        }
+    }
 }

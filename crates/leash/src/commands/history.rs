@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use leash_model::clock;
 use leash_model::receipt::{Fate, How, Reason, Receipt};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::ledger;
 use crate::args::History;
@@ -38,11 +39,8 @@ pub(crate) fn history(args: &History) -> u8 {
     let newest = receipts.split_off(receipts.len().saturating_sub(most));
     let sessions = if args.session.is_some() { by_session(&newest) } else { Vec::new() };
     if args.json {
-        let mut answer = json!({ "version": 1, "receipts": newest });
-        if args.session.is_some() {
-            answer["sessions"] = sessions.iter().map(|(session, members)| summary(session, members)).collect();
-        }
-        printer.exact(format!("{answer:#}\n"));
+        let summaries = || sessions.iter().map(|(session, members)| ReceiptSummary::new(session, members)).collect();
+        printer.json(HistoryAnswer { receipts: &newest, sessions: args.session.is_some().then(summaries) });
         return exit_code::OK;
     }
     printer.data(&listing(&newest, &sessions, &ids));
@@ -137,16 +135,54 @@ fn by_session(receipts: &[Receipt]) -> Vec<(&str, Vec<&Receipt>)> {
     sessions
 }
 
-fn summary(session: &str, members: &[&Receipt]) -> Value {
-    let trees = || members.iter().flat_map(|receipt| receipt.trees());
-    json!({
-        "session": session, "receipts": members.len(), "all_gone": members.iter().all(|receipt| receipt.all_gone()),
-        "trees": trees().count(), "upstream": members.iter().flat_map(|receipt| receipt.upstreams()).count(),
-        "processes": trees().map(|tree| tree.members).sum::<usize>(),
-        "memory_bytes": trees().map(|tree| tree.memory_bytes).sum::<u64>(),
-        "started_ms": members.iter().map(|receipt| receipt.started_ms).min(),
-        "ended_ms": members.iter().map(|receipt| receipt.ended_ms).max(),
-    })
+/// What `leash history --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct HistoryAnswer<'a> {
+    /// The receipts, the newest last.
+    receipts: &'a [Receipt],
+    /// The sessions of these receipts; only if a session was named.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sessions: Option<Vec<ReceiptSummary<'a>>>,
+}
+
+/// The receipts of a session, counted.
+#[derive(Serialize, JsonSchema)]
+struct ReceiptSummary<'a> {
+    /// Its id.
+    session: &'a str,
+    /// The number of receipts.
+    receipts: usize,
+    /// True if everything is proved to be gone.
+    all_gone: bool,
+    /// The number of process trees.
+    trees: usize,
+    /// The number of sessions at HTTP servers.
+    upstream: usize,
+    /// The number of processes.
+    processes: usize,
+    /// The memory that they used.
+    memory_bytes: u64,
+    /// The first start, milliseconds since 1970.
+    started_ms: Option<u64>,
+    /// The last end, milliseconds since 1970.
+    ended_ms: Option<u64>,
+}
+
+impl<'a> ReceiptSummary<'a> {
+    fn new(session: &'a str, members: &[&Receipt]) -> ReceiptSummary<'a> {
+        let trees = || members.iter().flat_map(|receipt| receipt.trees());
+        ReceiptSummary {
+            session,
+            receipts: members.len(),
+            all_gone: members.iter().all(|receipt| receipt.all_gone()),
+            trees: trees().count(),
+            upstream: members.iter().flat_map(|receipt| receipt.upstreams()).count(),
+            processes: trees().map(|tree| tree.members).sum(),
+            memory_bytes: trees().map(|tree| tree.memory_bytes).sum(),
+            started_ms: members.iter().map(|receipt| receipt.started_ms).min(),
+            ended_ms: members.iter().map(|receipt| receipt.ended_ms).max(),
+        }
+    }
 }
 
 /// The worst result in a receipt.

@@ -32,6 +32,8 @@ mod ledger;
 mod pages;
 mod ps;
 mod reap;
+#[cfg(test)]
+mod reference;
 mod release;
 mod run;
 mod serve;

@@ -1,16 +1,9 @@
 //! `leash ps`.
 
+mod answer;
+
 use std::collections::HashMap;
 use std::slice;
-
-use leash_model::alive::{AliveSession, MemberKind, SessionMember, TreeProcess};
-use leash_model::clock;
-use leash_model::owner::Owner;
-use leash_model::record::{Phase, Record};
-use leash_model::view::{OwnerView, ServerView};
-use leash_tree::platform::proc::Proc;
-use leash_tree::session::{Target, alive};
-use serde_json::{Value, json};
 
 use super::adopt::and_list;
 use super::choose::{self, Word};
@@ -24,6 +17,14 @@ use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::{Column, table};
 use crate::output::text::{Text, add};
 use crate::{exit_code, places};
+pub(super) use answer::PsAnswer;
+use leash_model::alive::{AliveSession, MemberKind, SessionMember, TreeProcess};
+use leash_model::clock;
+use leash_model::owner::Owner;
+use leash_model::record::{Phase, Record};
+use leash_model::view::OwnerView;
+use leash_tree::platform::proc::Proc;
+use leash_tree::session::{Target, alive};
 
 pub(crate) fn ps(args: &Ps) -> u8 {
     let printer = Printer::new(false);
@@ -42,7 +43,7 @@ pub(crate) fn ps(args: &Ps) -> u8 {
         }
     };
     match args {
-        Ps { json: true, .. } => printer.exact(as_json(&sessions, &others)),
+        Ps { json: true, .. } => printer.json(PsAnswer::new(&sessions, &others)),
         _ if sessions.is_empty() => {
             printer.data(&[nothing_runs(args, &others), others.shown(args)].into_iter().collect())
         }
@@ -336,67 +337,4 @@ fn draw(processes: &[TreeProcess], text: &mut Text) {
         let below = children.remove(&process.pid).unwrap_or_default();
         stack.extend(below.into_iter().rev().map(|child| (depth + 1, child)));
     }
-}
-
-/// `sessions` are runs, `upstream` are sessions that are open at HTTP servers, `groups` are the sessions that these
-/// belong to.
-fn as_json(sessions: &[AliveSession], others: &Unleashed) -> String {
-    let now = clock::unix_ms();
-    let mut members: Vec<&SessionMember> = sessions.iter().flat_map(|session| &session.members).collect();
-    members.sort_by_key(|member| member.started_ms);
-    let all = json!({
-        "version": 1,
-        "sessions": members.iter().filter_map(|member| tree_json(member, now)).collect::<Vec<_>>(),
-        "upstream": members.iter().filter_map(|member| upstream_json(member, now)).collect::<Vec<_>>(),
-        "groups": sessions.iter().map(|session| session_json(session, now)).collect::<Vec<_>>(),
-        "servers": others.as_json(),
-    });
-    format!("{all:#}\n")
-}
-
-fn tree_json(member: &SessionMember, now: u64) -> Option<Value> {
-    let MemberKind::Tree { record, processes } = &member.kind else { return None };
-    Some(json!({
-        "session": record.session, "run": record.run, "name": record.name, "labels": record.labels, "command": record.command,
-        "owners": record.owners, "client": member.client, "phase": record.phase, "attended": !member.abandoned,
-        "containment": record.containment, "refused": record.refused,
-        "promise": record.containment.map(|containment| containment.promise()),
-        "does_not_cover": record.containment.map(|containment| containment.does_not_cover()),
-        "supervisor": record.supervisor, "keeper": record.keeper, "leader": record.leader,
-        "processes": processes.len(), "members": processes, "memory_bytes": member.memory_bytes(),
-        "age_ms": now.saturating_sub(record.started_ms), "started_ms": record.started_ms,
-    }))
-}
-
-fn upstream_json(member: &SessionMember, now: u64) -> Option<Value> {
-    let open = member.open()?;
-    Some(json!({
-        "session": open.session, "name": open.server, "url": open.shown(), "id": short_id(&open.id),
-        "protocol_version": open.version, "command": command(member), "client": member.client, "process": member.attendants.first(),
-        "attended": !member.abandoned, "age_ms": now.saturating_sub(open.started_ms), "started_ms": open.started_ms,
-    }))
-}
-
-fn session_json(session: &AliveSession, now: u64) -> Value {
-    let servers = |servers: &[ServerView]| servers.iter().map(|server| server.name.clone()).collect::<Vec<_>>();
-    json!({
-        "session": session.id, "name": session.name(), "servers": session.held.as_ref().map(|held| servers(&held.servers)),
-        "members": session.members.iter().map(member_json).collect::<Vec<_>>(),
-        "processes": session.processes(), "memory_bytes": session.memory_bytes(), "state": session_state(session),
-        "age_ms": now.saturating_sub(session.started_ms()), "started_ms": session.started_ms(),
-    })
-}
-
-fn member_json(member: &SessionMember) -> Value {
-    let kind = match &member.kind {
-        MemberKind::Tree { .. } => "run",
-        MemberKind::Connection { .. } => "connection",
-        MemberKind::Upstream { .. } => "upstream",
-    };
-    json!({
-        "kind": kind, "run": member.run, "name": member.name, "labels": (!member.is_upstream()).then_some(&member.labels),
-        "owners": member.owners, "attended": !member.abandoned, "state": state(member),
-        "processes": member.processes().map(<[TreeProcess]>::len), "memory_bytes": member.memory_bytes(),
-        "url": member.open().map(|open| open.shown()), "started_ms": member.started_ms,
-    })
 }

@@ -11,7 +11,8 @@ use leash_orphans::scan::resources::{self, TreeResources};
 use leash_orphans::{Evidence, Finding, JudgePolicy, Verdict};
 use leash_tree::ledger::receipts;
 use leash_tree::platform::poll;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::survey::Survey;
 use crate::args::Reap;
@@ -126,6 +127,42 @@ fn keep(printer: Printer, path: &Path, receipt: &Receipt) {
     }
 }
 
+/// What `leash reap --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ReapPlan<'a> {
+    /// The orphans, the likely ones and the stale hosts.
+    plan: Vec<PlannedEnd<'a>>,
+}
+
+/// A server that is, or may be, an orphan.
+#[derive(Serialize, JsonSchema)]
+struct PlannedEnd<'a> {
+    /// The server and the verdict about it.
+    finding: &'a Finding,
+    /// Its resources.
+    belongings: TreeResources,
+    /// True if the same command with `--yes` would end it.
+    would_end: bool,
+}
+
+/// What `leash reap --yes --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ReapAnswer<'a> {
+    /// The receipts of the servers that were ended.
+    receipts: Vec<&'a Receipt>,
+    /// The servers that were not ended.
+    spared: Vec<SparedServer<'a>>,
+}
+
+/// A server that was not ended.
+#[derive(Serialize, JsonSchema)]
+struct SparedServer<'a> {
+    /// The server and the verdict about it.
+    finding: &'a Finding,
+    /// The reason.
+    why: String,
+}
+
 /// Prints what `reap --yes` would do.
 fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
     unknown(printer, args, findings);
@@ -133,10 +170,8 @@ fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
     let listed: Vec<(&Finding, TreeResources)> =
         findings.iter().filter(listed).map(|finding| (finding, resources::of(&survey.proc, &finding.tree))).collect();
     if args.json {
-        let one = |(finding, resources): &(&Finding, TreeResources)| json!({ "finding": finding, "belongings": resources, "would_end": is_due(finding, args) });
-        let plan = json!({ "version": 1, "plan": listed.iter().map(one).collect::<Vec<_>>() });
-        printer.exact(format!("{plan:#}\n"));
-        return;
+        let one = |(finding, belongings)| PlannedEnd { finding, belongings, would_end: is_due(finding, args) };
+        return printer.json(ReapPlan { plan: listed.into_iter().map(one).collect() });
     }
     if listed.is_empty() {
         printer.say("no orphans");
@@ -194,9 +229,8 @@ fn report(printer: Printer, as_json: bool, done: &[Done]) -> u8 {
     if as_json {
         let receipts: Vec<&Receipt> = done.iter().flatten().collect();
         let spared = done.iter().filter_map(|one| one.as_ref().err());
-        let spared: Vec<_> =
-            spared.map(|(finding, why)| json!({ "finding": finding, "why": why.to_string() })).collect();
-        printer.exact(format!("{:#}\n", json!({ "version": 1, "receipts": receipts, "spared": spared })));
+        let spared = spared.map(|(finding, why)| SparedServer { finding, why: why.to_string() }).collect();
+        printer.json(ReapAnswer { receipts, spared });
     } else {
         for one in done {
             match one {

@@ -6,8 +6,9 @@ use leash_orphans::adopt::AdoptError;
 use leash_orphans::adopt::backups::{Backup, BackupError, BackupStore};
 use leash_orphans::adopt::release::{self, ReleaseOutcome, Undo};
 use leash_orphans::clients::places::read;
-use leash_orphans::clients::{Client, ConfigFile};
-use serde_json::{Value, json};
+use leash_orphans::clients::{CLIENTS, Client, ConfigFile};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::adopt::{Decision, and_list, backup_dir, chosen, clients_of, decide, near, shown_diff};
 use crate::args::Release;
@@ -42,6 +43,8 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, BackupE
     }
     let mut files: Vec<FileUndo> =
         groups(backups.into_iter()).into_iter().map(|backups| prepare(backups, &wanted)).collect();
+    // As `adopt` shows them; the backups of one `adopt` have no order.
+    files.sort_by_key(|file| CLIENTS.iter().position(|client| client.id == file.client));
     if !args.json {
         files.iter().for_each(|file| show(file, &store, printer));
     }
@@ -50,8 +53,7 @@ fn work(args: &Release, chosen: &[&str], printer: Printer) -> Result<u8, BackupE
         files.iter_mut().for_each(|file| write(file, &store));
     }
     if args.json {
-        let files: Vec<Value> = files.iter().map(|file| as_json(file, &store)).collect();
-        printer.exact(format!("{:#}\n", json!({ "version": 1, "files": files })));
+        printer.json(ReleaseAnswer { files: files.iter().map(|file| ReleasedFile::new(file, &store)).collect() });
     } else {
         conclude(&files, decision, printer);
     }
@@ -181,29 +183,82 @@ fn exists(path: &Path) -> bool {
     path.symlink_metadata().is_ok()
 }
 
-fn as_json(file: &FileUndo, store: &BackupStore) -> Value {
-    let servers: Vec<Value> = file
-        .outcomes()
-        .map(|(name, outcome)| {
-            let (word, why) = match outcome {
-                ReleaseOutcome::Released => ("released", None),
-                ReleaseOutcome::NotThere => ("not-there", None),
-                ReleaseOutcome::Kept => ("kept", None),
-                ReleaseOutcome::Refused(why) => ("refused", Some(*why)),
+/// What `leash release --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ReleaseAnswer<'a> {
+    /// The files that leash has changed.
+    files: Vec<ReleasedFile<'a>>,
+}
+
+/// A file, and the result of undoing its changes.
+#[derive(Serialize, JsonSchema)]
+struct ReleasedFile<'a> {
+    /// The id of the client, as in the reference of clients.
+    client: &'static str,
+    /// The file.
+    path: String,
+    /// Its servers that were on the leash.
+    servers: Vec<ReleasedServer<'a>>,
+    /// The change as a unified diff, with secrets hidden.
+    diff: String,
+    /// The directory with the old text.
+    kept: String,
+    /// True if the file was written; without `--yes` it is not.
+    written: bool,
+    /// The reason why it could not be read or changed.
+    error: Option<&'a str>,
+    /// What to do about the error.
+    hint: Option<&'static str>,
+}
+
+/// A server that was on the leash.
+#[derive(Serialize, JsonSchema)]
+struct ReleasedServer<'a> {
+    /// Its name.
+    server: &'a str,
+    /// The result.
+    outcome: OutcomeWord,
+    /// The reason, if leash refused.
+    why: Option<&'static str>,
+}
+
+/// The result for one server.
+#[derive(Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "ReleaseOutcome")]
+enum OutcomeWord {
+    /// It is off the leash, or would be with `--yes`.
+    Released,
+    /// It is not in the file any more, or not on the leash.
+    NotThere,
+    /// It stays on the leash: another server was named.
+    Kept,
+    /// It was edited by hand since, and stays as it is.
+    Refused,
+}
+
+impl<'a> ReleasedFile<'a> {
+    fn new(file: &'a FileUndo, store: &BackupStore) -> ReleasedFile<'a> {
+        let server = |(server, outcome): (&'a str, &ReleaseOutcome)| {
+            let (outcome, why) = match outcome {
+                ReleaseOutcome::Released => (OutcomeWord::Released, None),
+                ReleaseOutcome::NotThere => (OutcomeWord::NotThere, None),
+                ReleaseOutcome::Kept => (OutcomeWord::Kept, None),
+                ReleaseOutcome::Refused(why) => (OutcomeWord::Refused, Some(*why)),
             };
-            json!({ "server": name, "outcome": word, "why": why })
-        })
-        .collect();
-    json!({
-        "client": file.client,
-        "path": file.path,
-        "servers": servers,
-        "diff": file.diff(),
-        "kept": kept_at(file, store),
-        "written": file.written,
-        "error": file.error.as_ref().map(|(why, _)| why),
-        "hint": file.error.as_ref().map(|(_, hint)| hint),
-    })
+            ReleasedServer { server, outcome, why }
+        };
+        ReleasedFile {
+            client: file.client,
+            path: file.path.display().to_string(),
+            servers: file.outcomes().map(server).collect(),
+            diff: file.diff(),
+            kept: kept_at(file, store),
+            written: file.written,
+            error: file.error.as_ref().map(|(why, _)| why.as_str()),
+            hint: file.error.as_ref().map(|(_, hint)| *hint),
+        }
+    }
 }
 
 fn conclude(files: &[FileUndo], decision: Decision, printer: Printer) {

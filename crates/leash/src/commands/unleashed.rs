@@ -5,7 +5,8 @@ use leash_model::duration;
 use leash_model::identity::Identity;
 use leash_orphans::scan::resources::{self, TreeResources};
 use leash_orphans::{Facts, Finding};
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::survey::Survey;
 use crate::args::Ps;
@@ -26,10 +27,16 @@ const COLUMNS: [Column; 9] = [
     Column::new("VERDICT").verdict(),
 ];
 
-/// One server and its resources.
-struct UnleashedServer {
+/// A server that does not run under leash, and its resources.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct UnleashedServer {
+    /// The server and the verdict about it.
     finding: Finding,
-    resources: TreeResources,
+    /// Its memory.
+    memory_bytes: u64,
+    /// Its memory in swap.
+    swap_bytes: u64,
+    /// The approximate time since one of its processes ran; null if the kernel does not say it.
     idle_ms: Option<u64>,
 }
 
@@ -49,10 +56,10 @@ pub(super) fn look(mut survey: Survey, trees: &[SessionMember]) -> Unleashed {
     let is_ours =
         |finding: &Finding| facts.uid == 0 || facts.same(&finding.root).is_some_and(|process| process.uid == facts.uid);
     let listed = findings.into_iter().filter(|finding| finding.leashed.is_none() && is_ours(finding));
-    let servers = listed.map(|finding| UnleashedServer {
-        resources: resources::memory(&survey.proc, &finding.tree),
-        idle_ms: idle_ms(&finding.tree).map(|idle| idle.min(age_ms(&finding))),
-        finding,
+    let servers = listed.map(|finding| {
+        let TreeResources { memory, swap, .. } = resources::memory(&survey.proc, &finding.tree);
+        let idle_ms = idle_ms(&finding.tree).map(|idle| idle.min(age_ms(&finding)));
+        UnleashedServer { finding, memory_bytes: memory, swap_bytes: swap, idle_ms }
     });
     let servers = servers.collect();
     Unleashed { servers, facts, adopted_clients: survey.adopted_clients() }
@@ -128,9 +135,8 @@ impl Unleashed {
         text
     }
 
-    pub(super) fn as_json(&self) -> Value {
-        let one = |server: &UnleashedServer| json!({ "finding": server.finding, "memory_bytes": server.resources.memory, "swap_bytes": server.resources.swap, "idle_ms": server.idle_ms });
-        self.servers.iter().map(one).collect()
+    pub(super) fn servers(&self) -> &[UnleashedServer] {
+        &self.servers
     }
 }
 
@@ -142,8 +148,8 @@ fn row(server: &UnleashedServer) -> Vec<String> {
         or_dash(finding.server.clone()),
         or_dash(evidence::holder(finding)),
         finding.tree.len().to_string(),
-        bytes(server.resources.memory),
-        bytes(server.resources.swap),
+        bytes(server.memory_bytes),
+        bytes(server.swap_bytes),
         span(age_ms(finding)),
         or_dash(server.idle_ms.map(span)),
         finding.verdict.word().to_owned(),

@@ -5,10 +5,11 @@ use leash_model::duration;
 use leash_model::owner::Owner;
 use leash_orphans::facts::{DescriptorKind, OtherEnd};
 use leash_orphans::knowledge::LeashedRun;
-use leash_orphans::scan::resources;
+use leash_orphans::scan::resources::{self, TreeResources};
 use leash_orphans::{Channel, Facts, Finding, JudgePolicy, Process};
 use leash_tree::session::Target;
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::choose::{self, Word};
 use super::survey::Survey;
@@ -48,9 +49,7 @@ fn explain(args: &Why, printer: Printer) -> Result<u8, u8> {
     let finding = findings.iter().find(is_about);
     let resources = resources::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
     if args.json {
-        let pid = process.id.pid;
-        let server = json!({ "version": 1, "pid": pid, "finding": finding, "belongings": resources });
-        printer.exact(format!("{server:#}\n"));
+        printer.json(WhyAnswer { pid: process.id.pid, finding, belongings: &resources });
         return Ok(exit_code::OK);
     }
     let mut text = match finding {
@@ -70,6 +69,17 @@ fn explain(args: &Why, printer: Printer) -> Result<u8, u8> {
     }
     printer.data(&text);
     Ok(exit_code::OK)
+}
+
+/// What `leash why --json` prints.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct WhyAnswer<'a> {
+    /// The process that was asked about.
+    pid: i32,
+    /// The server that it belongs to; null if it belongs to none that leash knows.
+    finding: Option<&'a Finding>,
+    /// The resources of the server, or of the process.
+    belongings: &'a TreeResources,
 }
 
 /// The processes of the run that a word names, the server first. The error describes the problem with the word.

@@ -1,5 +1,6 @@
 //! All output for the user.
 
+pub(crate) mod answer;
 pub(crate) mod check;
 pub(crate) mod evidence;
 pub(crate) mod ids;

@@ -7,7 +7,9 @@ use leash_model::clock::Moment;
 use leash_model::duration;
 use rustix::event::{PollFd, PollFlags};
 use rustix::time::Timespec;
+use serde::Serialize;
 
+use super::answer::VersionedAnswer;
 use super::text::Text;
 use super::{escape, palette, terminal};
 
@@ -42,6 +44,17 @@ impl Printer {
     /// Prints data for programs (JSON) on stdout, unchanged. A reader that has exited (`| head`) is not an error.
     pub(crate) fn exact(self, text: impl Display) {
         let _ = write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush());
+    }
+
+    /// Prints the answer of a command as JSON, with the version of its format.
+    pub(crate) fn json(self, answer: impl Serialize) {
+        self.versioned(&VersionedAnswer::new(answer));
+    }
+
+    /// The same for an answer that has a version of its own.
+    pub(crate) fn versioned(self, answer: &impl Serialize) {
+        // Answers consist of texts and numbers, so this can't fail.
+        self.exact(serde_json::to_string_pretty(answer).unwrap_or_default() + "\n");
     }
 
     /// Prints a progress line: a verb in a column of twelve, the time, the subject.

@@ -301,3 +301,16 @@ fn an_empty_ps_names_the_clients_to_restart() {
     assert_eq!(home.leash(&["adopt", "--leash", "leash", "--yes"]).code, 0);
     assert_eq!(ps(), "No MCP server runs here.\nRestart Cursor; then `leash ps` shows its servers.\n");
 }
+
+/// The backups are in the order of time, and those of one `adopt` in none.
+#[test]
+fn release_shows_the_clients_in_the_order_of_adopt() {
+    let home = home();
+    home.put(".gemini/settings.json", TEXT);
+    for client in ["gemini", "cursor"] {
+        home.well(&["adopt", "--yes", "--leash", "leash", client]);
+    }
+    let released = home.well(&["release", "--yes"]);
+    let end = "2 servers in 2 files taken off the leash; restart Cursor and Gemini CLI\n";
+    assert!(released.stderr.ends_with(end), "{released:?}");
+}

@@ -1,14 +1,11 @@
 //! The documents are executed: every command on a page is played in one shell, from top to bottom, and must print what
 //! the page says. Runs in its own PID namespace, because `leash reap --yes` acts on the whole machine.
 
-mod compare;
-mod page;
-mod shell;
-
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
-use page::{Command, Page};
+use testkit::document::{self, Page, Script};
 use testkit::namespace::inside;
 use testkit::or_skip;
 use testkit::scene::Scene;
@@ -75,26 +72,24 @@ fn check(test: &str, who: Who, document: &str, around: Around) {
     let page = page.unwrap_or_else(|mistake| panic!("{document}:{mistake}"));
     let scene = Scene::set(who).expect("root can run as any user");
     let script: Vec<&str> = page.commands.iter().map(|command| command.text.as_str()).collect();
-    let printed = shell::play(&scene, around.before, &script, around.after);
-    let complaints = page.commands.iter().zip(&printed).filter_map(|(command, printed)| complaint(command, printed));
-    let complaints: Vec<String> = complaints.map(|complaint| format!("{document}:{complaint}")).collect();
-    assert!(complaints.is_empty(), "\n{}", complaints.join("\n"));
-    assert_eq!(printed.len(), page.commands.len(), "the shell ended before the page: {printed:?}");
+    let script = Script { before: around.before, commands: &script, between: "", after: around.after };
+    let printed = document::play(reader(&scene), &scene.dir().join("page.sh"), &script);
+    page.check(document, &printed);
     scene.wait_gone(&[]).expect("the page cleans up");
 }
 
-fn complaint(command: &Command, printed: &str) -> Option<String> {
-    let Command { line, text, expected } = command;
-    let is_as_expected = compare::is_match(expected, printed);
-    (!is_as_expected).then(|| format!("{line}: `{text}` should print:\n{expected}and printed:\n{printed}"))
-}
-
-#[test]
-fn changed_output_is_a_complaint() {
-    let page = Page::parse("```console\n$ leash history\nENDED [..] FATE\n```\n").expect("a page");
-    assert_eq!(complaint(&page.commands[0], "ENDED  SERVER  FATE\n"), None);
-    assert_eq!(
-        complaint(&page.commands[0], "ENDED  SERVER\n").as_deref(),
-        Some("2: `leash history` should print:\nENDED [..] FATE\nand printed:\nENDED  SERVER\n"),
-    );
+/// The shell of a reader: in an empty home directory, with `leash` first on PATH.
+fn reader(scene: &Scene) -> std::process::Command {
+    let [bin, home, temporary] = ["bin", "home", "tmp"].map(|name| scene.dir().join(name));
+    for dir in [&bin, &home, &temporary] {
+        fs::create_dir(dir).expect("a directory");
+        scene.user().own(dir).expect("it can be given away");
+    }
+    symlink(scene.leash_path(), bin.join("leash")).expect("a link to leash");
+    let path = std::env::var("PATH").unwrap_or_default();
+    // The scene sets no variable that tells where the files of a client are.
+    let mut shell = scene.command("sh");
+    shell.current_dir(&home).env("HOME", &home).env("TMPDIR", &temporary);
+    shell.env("PATH", format!("{}:{path}", bin.display())).env("CENSUS", scene.witness().path());
+    shell
 }

@@ -48,6 +48,9 @@ fn help() {
                                   [default: auto]
               -h, --help          Print help
               -V, --version       Print version
+
+            Exit codes and JSON of every command:
+            https://github.com/mcp-leash/leash/blob/main/docs/reference/commands.md
             [0]
         "#]],
     );
@@ -501,6 +504,9 @@ fn nothing_was_said() {
                                   [default: auto]
               -h, --help          Print help
               -V, --version       Print version
+
+            Exit codes and JSON of every command:
+            https://github.com/mcp-leash/leash/blob/main/docs/reference/commands.md
 
             hint: `leash --help` lists the commands
             [2]

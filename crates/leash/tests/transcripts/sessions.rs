@@ -52,11 +52,11 @@ fn no_sessions_as_json() {
         &expect![[r#"
             $ leash ps --json
             {
-              "groups": [],
-              "servers": [],
+              "version": 1,
               "sessions": [],
               "upstream": [],
-              "version": 1
+              "groups": [],
+              "servers": []
             }
             [0]
         "#]],
@@ -147,14 +147,14 @@ fn nothing_to_end() {
     check(
         &["end", "--all", "--json"],
         &expect![[r#"
-        $ leash end --all --json
-        {
-          "receipts": [],
-          "unfinished": [],
-          "version": 1
-        }
-        [0]
-    "#]],
+            $ leash end --all --json
+            {
+              "version": 1,
+              "receipts": [],
+              "unfinished": []
+            }
+            [0]
+        "#]],
     );
     check(
         &["end", "--match", "team"],

@@ -1,7 +1,6 @@
 //! The messages of `leash adopt`: about each file, and at the end.
 
-use leash_orphans::adopt::{Adopted, UnchangedReason, UnchangedServer};
-use serde_json::{Value, json};
+use leash_orphans::adopt::{UnchangedReason, UnchangedServer};
 
 use super::words::{and_list, clients_of};
 use super::{Decision, FileChange, PassedOver};
@@ -89,32 +88,4 @@ fn nothing_to_do(changes: &[FileChange], passed: &[PassedOver]) -> String {
         text.push_str(&format!(", {alone} left alone (why: {})", reasons.join(", ")));
     }
     text
-}
-
-/// The plan of a file for programs.
-pub(super) fn as_json(change: &FileChange) -> Value {
-    let left = |left: &UnchangedServer| json!({ "server": left.name(), "why": left.why.to_string(), "hint": left.why.hint(left.name()) });
-    json!({
-        "client": change.file.client.id,
-        "scope": change.file.place.scope,
-        "path": change.file.path,
-        "adopted": change.plan.adopted.iter().map(Adopted::name).collect::<Vec<_>>(),
-        "warnings": change.plan.cautions,
-        "left": change.plan.left.iter().map(left).collect::<Vec<_>>(),
-        "diff": change.diff(),
-        "written": change.written,
-        "error": change.result.as_ref().err(),
-        "hint": change.hint,
-    })
-}
-
-/// A file that leash does not change, for programs.
-pub(super) fn passed_as_json(passed: &PassedOver) -> Value {
-    json!({
-        "client": passed.client.id,
-        "path": passed.path,
-        "servers": passed.servers,
-        "why": passed.why,
-        "hint": passed.hint,
-    })
 }
