@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use crate::client::Client;
+use crate::client::GatewayClient;
 use crate::owner::{Owner, Role};
 use crate::record::{Phase, Record};
 use crate::view::{SessionView, StateView};
@@ -38,7 +38,7 @@ pub struct SessionMember {
     /// Its owners: when one is gone, leash ends it.
     pub owners: Vec<Owner>,
     /// The client for which a gateway holds it, if it is known.
-    pub client: Option<Client>,
+    pub client: Option<GatewayClient>,
     /// The processes of leash that look after it, as recorded.
     pub attendants: Vec<Identity>,
     /// True if leash looked and found that none of them is alive: then the next start of leash ends it.

@@ -8,8 +8,8 @@ use crate::{escape, limits};
 
 /// A client of a gateway. Its name and version are its own words: they are shown to people, and prove nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Client {
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "Client"))]
+pub struct GatewayClient {
     /// The name that it gave in `initialize`: safe to print, and of at most 80 bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -25,7 +25,7 @@ pub struct Client {
     pub address: Option<SocketAddr>,
 }
 
-impl Client {
+impl GatewayClient {
     /// Sets the name and the version that the client gives itself.
     pub fn introduce(&mut self, name: Option<&str>, version: Option<&str>) {
         let said = |text: &str| escape::name(text.trim(), limits::SAID_NAME);
@@ -48,7 +48,7 @@ impl Client {
 }
 
 /// `claude (26910)`; with the address if the process is not known.
-impl fmt::Display for Client {
+impl fmt::Display for GatewayClient {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.pid, self.address) {
             (Some(pid), _) => write!(f, "{} ({pid})", self.name()),
@@ -64,7 +64,8 @@ mod tests {
 
     #[test]
     fn client_is_shown_by_its_name_and_place() {
-        let mut client = Client { pid: Some(26910), address: "127.0.0.1:9".parse().ok(), ..Client::default() };
+        let mut client =
+            GatewayClient { pid: Some(26910), address: "127.0.0.1:9".parse().ok(), ..GatewayClient::default() };
         assert_eq!(client.to_string(), "client (26910)");
         client.introduce(Some("claude"), Some("2.1"));
         assert_eq!(
@@ -77,7 +78,7 @@ mod tests {
 
     #[test]
     fn words_of_a_client_are_bounded_and_safe() {
-        let mut client = Client::default();
+        let mut client = GatewayClient::default();
         client.introduce(Some(&"\u{1b}[2J\n".repeat(1000)), Some("  "));
         let name = client.name.as_deref().expect("a name");
         assert!(name.len() <= limits::SAID_NAME && name.starts_with(r"\u{1b}[2J\n"), "{name}");

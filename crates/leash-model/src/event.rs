@@ -20,7 +20,7 @@ pub enum Rung {
 #[serde(rename_all = "lowercase")]
 pub enum Event {
     /// leash ended a dead run of the past.
-    Swept(Receipt),
+    Swept(Box<Receipt>),
     /// The server runs.
     Started {
         /// Its name.

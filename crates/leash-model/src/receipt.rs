@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::Client;
+use crate::client::GatewayClient;
 use crate::containment::{Containment, Refusal};
 use crate::identity::Identity;
 use crate::owner::Role;
@@ -153,7 +153,7 @@ impl Reason {
     }
 
     /// The same for the session of a client, which is named if it is the reason: `claude (26910) gone`.
-    pub fn describe_for(&self, client: Option<&Client>) -> String {
+    pub fn describe_for(&self, client: Option<&GatewayClient>) -> String {
         let text = self.describe();
         match (self, client) {
             (Reason::OwnerGone { pid, role: Role::Client }, Some(client)) => format!("{} ({pid}) gone", client.name()),
@@ -438,7 +438,7 @@ pub struct Receipt {
     pub reason: Reason,
     /// The client of a session at a gateway; absent for other sessions, and if it is not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<Client>,
+    pub client: Option<GatewayClient>,
     /// The containment of the tree; unknown if the keeper died before it could report it.
     pub containment: Option<Containment>,
     /// The stronger containments that were refused, with reasons.
@@ -552,7 +552,7 @@ mod tests {
 
     #[test]
     fn client_is_named_if_it_is_the_reason() {
-        let mut client = Client { pid: Some(26910), ..Client::default() };
+        let mut client = GatewayClient { pid: Some(26910), ..GatewayClient::default() };
         client.introduce(Some("claude"), None);
         let check = |reason: Reason, text: &str| assert_eq!(reason.describe_for(Some(&client)), text);
         check(Reason::OwnerGone { pid: 26910, role: Role::Client }, "claude (26910) gone");

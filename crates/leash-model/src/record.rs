@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, path::PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::Client;
+use crate::client::GatewayClient;
 use crate::containment::{Containment, Refusal};
 use crate::receipt::{EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, VERSION};
 use crate::{clock, identity::Identity, owner::Owner};
@@ -77,7 +77,7 @@ pub struct Record {
     pub grace_ms: u64,
     /// The client for which a gateway runs it, from the beginning of the end on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<Client>,
+    pub client: Option<GatewayClient>,
     /// True if processes that the leader leaves behind live until an end is requested.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub patient: bool,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{client::Client, containment::Containment, receipt::Receipt};
+use crate::{client::GatewayClient, containment::Containment, receipt::Receipt};
 
 /// A session, as it is now.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -101,7 +101,7 @@ pub struct ServerView {
     pub holdings: Vec<HoldingView>,
     /// The clients that have a session at it now; absent if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub clients: Vec<Client>,
+    pub clients: Vec<GatewayClient>,
     /// Requests of its clients that were not answered yet.
     pub in_flight: usize,
 }

@@ -2,7 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf};
 
-use leash_model::client::Client;
+use leash_model::client::GatewayClient;
 use leash_model::receipt::{Reason, Receipt};
 
 /// A notice of one line.
@@ -32,7 +32,7 @@ pub enum Notice {
         /// The server's name.
         server: String,
         /// Its client.
-        client: Option<Client>,
+        client: Option<GatewayClient>,
     },
     /// A session is ending.
     Ending {
@@ -41,7 +41,7 @@ pub enum Notice {
         /// The server's name.
         server: String,
         /// Its client.
-        client: Option<Client>,
+        client: Option<GatewayClient>,
         /// The reason.
         why: Reason,
     },

@@ -13,7 +13,7 @@ use crate::state::backend::{Release, SessionHolding};
 use crate::state::session::{ClientSession, SessionStart};
 use crate::state::{gateway::Gateway, known_client::KnownClient, server::Server};
 use crate::{budget::BudgetClient, call::Call, config::ServerTarget, keep_alive::Pings, metrics::add};
-use leash_model::client::Client;
+use leash_model::client::GatewayClient;
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::{DeleteHow, EndedBy, Fate, Holding as End, Reason, Receipt};
 use leash_model::{client_session::SessionLife, id, limits};
@@ -307,7 +307,7 @@ impl UpstreamHolding {
         &self,
         gateway: &Gateway,
         server: &Server,
-        (entry, client): (Entry, Option<Client>),
+        (entry, client): (Entry, Option<GatewayClient>),
         reason: Reason,
     ) -> Receipt {
         let began = Moment::on_runtime();

@@ -4,13 +4,13 @@ use std::{cell::RefCell, net::SocketAddr, rc::Rc};
 
 use bytes::Bytes;
 
-use leash_model::client::Client;
+use leash_model::client::GatewayClient;
 use leash_protocol::envelope::client_info;
 use leash_tree::ledger::book::Book;
 
 /// The client of a session.
 pub(crate) struct KnownClient {
-    client: RefCell<Client>,
+    client: RefCell<GatewayClient>,
     /// The run under which `ps` lists it: that of a tree, or the session of an entry in the book.
     run: RefCell<Option<Rc<str>>>,
 }
@@ -18,16 +18,19 @@ pub(crate) struct KnownClient {
 impl KnownClient {
     /// A client by its connection.
     pub(crate) fn at(address: Option<SocketAddr>) -> KnownClient {
-        KnownClient { client: RefCell::new(Client { address, ..Client::default() }), run: RefCell::default() }
+        KnownClient {
+            client: RefCell::new(GatewayClient { address, ..GatewayClient::default() }),
+            run: RefCell::default(),
+        }
     }
 
     /// A client that another gateway knew.
-    pub(crate) fn resumed(client: Option<Client>) -> KnownClient {
+    pub(crate) fn resumed(client: Option<GatewayClient>) -> KnownClient {
         KnownClient { client: RefCell::new(client.unwrap_or_default()), run: RefCell::default() }
     }
 
     /// The client as it is known now.
-    pub(crate) fn get(&self) -> Client {
+    pub(crate) fn get(&self) -> GatewayClient {
         self.client.borrow().clone()
     }
 

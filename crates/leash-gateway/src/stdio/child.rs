@@ -16,7 +16,7 @@ use crate::notified::{wait_for, wait_until};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{RunningTree, Server};
 use crate::state::stop::StopSignal;
-use leash_model::client::Client;
+use leash_model::client::GatewayClient;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::{containment::ContainmentWish, limits, start_failure::StartFailure};
 use leash_tree::tree::{Spec, Tree};
@@ -163,7 +163,7 @@ pub(super) struct ServerProcess {
     /// The reason that its end was requested for; set once.
     end_reason: OnceCell<Reason>,
     /// The client that it is for, which the receipt names.
-    client: OnceCell<Client>,
+    client: OnceCell<GatewayClient>,
     /// Its receipt, once it is over; `None` inside if the receipt is not known.
     over: OnceCell<Option<Receipt>>,
     changed: Notify,
@@ -196,7 +196,7 @@ impl ServerProcess {
     }
 
     /// Sets the client that its receipt names.
-    pub(super) fn is_for(&self, client: Client) {
+    pub(super) fn is_for(&self, client: GatewayClient) {
         let _ = self.client.set(client);
     }
 

@@ -10,14 +10,14 @@ use leash_model::{escape, limits};
 /// The stderr of a running server. Dropping it stops reading.
 #[derive(Default)]
 pub(super) struct ServerStderr {
-    tail: Rc<StderrTail>,
+    tail: Rc<LastLines>,
     reader: RefCell<Option<JoinHandle<()>>>,
 }
 
 impl ServerStderr {
     /// Begins to read the pipe.
     pub(super) fn read(gateway: &Rc<Gateway>, server: &Rc<str>, pipe: Receiver) -> ServerStderr {
-        let tail = Rc::<StderrTail>::default();
+        let tail = Rc::<LastLines>::default();
         let reader = print(Rc::clone(gateway), Rc::clone(server), pipe, Rc::clone(&tail));
         let reader = RefCell::new(Some(gateway.tasks.spawn_local(reader)));
         ServerStderr { tail, reader }
@@ -49,9 +49,9 @@ impl Drop for ServerStderr {
 
 /// The last lines of a server's stderr.
 #[derive(Default)]
-struct StderrTail(RefCell<VecDeque<Box<[u8]>>>);
+struct LastLines(RefCell<VecDeque<Box<[u8]>>>);
 
-impl StderrTail {
+impl LastLines {
     fn keep(&self, line: &[u8]) {
         if line.trim_ascii().is_empty() {
             return;
@@ -64,7 +64,7 @@ impl StderrTail {
     }
 }
 
-async fn print(gateway: Rc<Gateway>, server: Rc<str>, mut pipe: Receiver, tail: Rc<StderrTail>) {
+async fn print(gateway: Rc<Gateway>, server: Rc<str>, mut pipe: Receiver, tail: Rc<LastLines>) {
     let mut begun = Vec::new();
     let mut is_over = false;
     while !is_over {

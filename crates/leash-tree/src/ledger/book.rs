@@ -24,7 +24,7 @@ use crate::places::Places;
 use crate::platform::identity::{self, boot_id};
 use crate::platform::private_file;
 use crate::platform::proc::Proc;
-use leash_model::client::Client;
+use leash_model::client::GatewayClient;
 use leash_model::identity::Identity;
 use leash_model::owner::Owner;
 use leash_model::{clock, id};
@@ -132,7 +132,7 @@ pub struct Listed {
     /// The sessions that it has open.
     pub open: Vec<Entry>,
     /// The clients of a gateway, by the run that each uses.
-    pub clients: BTreeMap<String, Client>,
+    pub clients: BTreeMap<String, GatewayClient>,
     /// True if its process is alive. If not, the next start of a gateway ends the open sessions.
     pub attended: bool,
     /// Its runtime directory.
@@ -253,13 +253,13 @@ impl Book {
     }
 
     /// Records the client that uses a run from now on. Only listings read it.
-    pub fn client_came(&self, run: &str, client: &Client) -> io::Result<()> {
+    pub fn client_came(&self, run: &str, client: &GatewayClient) -> io::Result<()> {
         self.journal.borrow_mut().clients += 1;
         self.client_changed(run, client)
     }
 
     /// Records what is newly known of the client of a run.
-    pub fn client_changed(&self, run: &str, client: &Client) -> io::Result<()> {
+    pub fn client_changed(&self, run: &str, client: &GatewayClient) -> io::Result<()> {
         self.write(&JournalLine::Client(&ListedClient { run: run.to_owned(), client: client.clone() }))
     }
 

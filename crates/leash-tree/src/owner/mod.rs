@@ -9,7 +9,7 @@ use rustix::fs::FileType;
 use rustix::process::{Pid, getpid, getppid};
 use serde::{Deserialize, Serialize};
 
-use leash_model::client::Client;
+use leash_model::client::GatewayClient;
 use leash_model::error::Cause;
 use leash_model::owner::{Owner, OwnerError, OwnerWish, Role};
 use leash_model::receipt::Reason;
@@ -212,7 +212,7 @@ pub(crate) struct StatedEnd {
     pub(crate) reason: Reason,
     /// The client that the tree was for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) client: Option<Client>,
+    pub(crate) client: Option<GatewayClient>,
 }
 
 /// The message that the program sent before it closed its handle, if any. Keeper and supervisor both read it, so the
@@ -228,7 +228,8 @@ mod tests {
     #[test]
     fn stated_end_is_read_with_and_without_a_client() {
         let (ours, theirs) = channel::pair().expect("a pair");
-        let client = Client { name: Some("\\".repeat(80)), version: Some("\\".repeat(80)), ..Client::default() };
+        let client =
+            GatewayClient { name: Some("\\".repeat(80)), version: Some("\\".repeat(80)), ..GatewayClient::default() };
         let reason = Reason::OwnerGone { pid: 7, role: Role::Client };
         channel::send(ours.as_fd(), &StatedEnd { reason: reason.clone(), client: Some(client.clone()) });
         let watch = OwnerWatch::new(Owner::Handle, theirs);

@@ -10,7 +10,7 @@ use crate::places::Places;
 use crate::platform::identity;
 use crate::platform::proc::{Proc, Stat};
 use leash_model::alive::{MemberKind, SessionMember, TreeProcess};
-use leash_model::client::Client;
+use leash_model::client::GatewayClient;
 use leash_model::record::Record;
 
 /// All members in every runtime directory of this user, the oldest first: trees, connections, and upstream sessions that
@@ -47,7 +47,7 @@ pub fn trees_now(store: &Store) -> io::Result<Vec<SessionMember>> {
 /// Finds the clients for which gateways run the trees.
 pub fn find_clients(members: &mut [SessionMember], places: &Places) {
     let books = Book::list_all(places).unwrap_or_default();
-    let mut clients: HashMap<String, Client> = books.into_iter().flat_map(|book| book.clients).collect();
+    let mut clients: HashMap<String, GatewayClient> = books.into_iter().flat_map(|book| book.clients).collect();
     for member in members.iter_mut().filter(|member| member.client.is_none()) {
         member.client = clients.remove(&member.run);
     }

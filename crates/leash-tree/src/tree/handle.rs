@@ -22,7 +22,7 @@ use crate::places::Places;
 use crate::platform::channel::{self, ChannelRead};
 use crate::platform::command::{self, Launch};
 use crate::platform::{identity, linux, poll};
-use leash_model::client::Client;
+use leash_model::client::GatewayClient;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::containment::{Containment, Refusal};
 use leash_model::event::Event;
@@ -183,7 +183,7 @@ impl Tree {
     }
 
     /// The same for the tree of a client, which the receipt will name, too.
-    pub fn end_for(&mut self, reason: &Reason, client: Option<&Client>) {
+    pub fn end_for(&mut self, reason: &Reason, client: Option<&GatewayClient>) {
         channel::send(self.control.as_fd(), &StatedEnd { reason: reason.clone(), client: client.cloned() });
         self.ask_to_end();
     }

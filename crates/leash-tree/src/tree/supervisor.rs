@@ -173,7 +173,7 @@ impl Supervisor {
         let store = Store::open(&places.runtime_dir)?;
         let stores = Store::look_all(places).unwrap_or_else(|_| vec![store.clone()]);
         let swept = sweep::sweep(&stores, proc.as_ref());
-        swept.receipts.into_iter().for_each(|receipt| tell(Event::Swept(receipt)));
+        swept.receipts.into_iter().for_each(|receipt| tell(Event::Swept(Box::new(receipt))));
         swept.warnings.into_iter().for_each(|warning| tell(Event::Warning(warning)));
 
         let record = launch::new_record(spec, &places.receipts, &watches, proc.as_ref());

@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 use self::{connection_facts::ConnectionFacts, process::ROLE};
 use crate::delete::{DeleteTarget, shown};
 use crate::{origin::Origin, sweep::ServerAccess};
-use leash_model::client::Client;
+use leash_model::client::GatewayClient;
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::{identity::Identity, limits, owner::Owner, receipt::UpstreamEnd};
 use leash_tree::ledger::book::{Cover, Entry};
@@ -126,7 +126,7 @@ pub struct ResumeFacts {
     pub unknown_client: bool,
     /// The client, as listings show it.
     #[serde(default)]
-    pub client: Option<Client>,
+    pub client: Option<GatewayClient>,
     /// The time of its beginning on the monotonic clock, in milliseconds.
     pub born_ms: u64,
     /// The client's `initialize` and `notifications/initialized`, if leash may open a lost session anew.

@@ -92,7 +92,7 @@ fn clients_of_a_killed_gateway_are_known_to_the_next() {
     let fixture = Fixture::http(&[]);
     let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|one| one.local_addr()).expect("a port").port();
     let listen = format!("127.0.0.1:{port}");
-    let words = ["--name", "http", "--url", &fixture.url()];
+    let words = ["--name", "http", "--url", fixture.url()];
     let mut gateway = Gateway::start_at(&scene, &listen, words);
     open_as(&gateway, "http", &json!({"name": "claude", "version": "2.1"}));
     wait::until("the client's process", || listed(&scene, "http")["pid"].is_i64().then_some(()));

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cover, Entry};
 use crate::platform::private_file;
-use leash_model::{client::Client, limits};
+use leash_model::{client::GatewayClient, limits};
 
 /// A line of the journal, for writing.
 #[derive(Serialize)]
@@ -33,7 +33,7 @@ pub(super) enum JournalLine<'a> {
 pub(super) struct ListedClient {
     pub(super) run: String,
     #[serde(flatten)]
-    pub(super) client: Client,
+    pub(super) client: GatewayClient,
 }
 
 /// A line of the journal, for reading.
@@ -54,7 +54,7 @@ pub(super) struct JournalContent {
     /// The open sessions, in the order in which they were opened.
     pub(super) open: Vec<Entry>,
     /// The clients of a gateway, by the run that each uses.
-    pub(super) clients: BTreeMap<String, Client>,
+    pub(super) clients: BTreeMap<String, GatewayClient>,
 }
 
 /// The open journal, with counters that need no reading of the file.

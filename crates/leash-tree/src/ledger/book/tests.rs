@@ -251,15 +251,15 @@ fn clients_are_listed_until_they_are_gone() {
     let ground = Ground::new();
     let book = Book::of_gateway(&ground.places(), None).expect("a book");
     let clients = || Book::list(&ground.runtime()).expect("read").remove(0).clients;
-    let claude = Client { name: Some("claude".to_owned()), ..Client::default() };
-    book.client_came("a", &Client::default()).expect("written");
-    book.client_changed("a", &Client { pid: Some(7), ..claude.clone() }).expect("written");
+    let claude = GatewayClient { name: Some("claude".to_owned()), ..GatewayClient::default() };
+    book.client_came("a", &GatewayClient::default()).expect("written");
+    book.client_changed("a", &GatewayClient { pid: Some(7), ..claude.clone() }).expect("written");
     for number in 0..20_000 {
         let run = number.to_string();
         book.client_came(&run, &claude).expect("written");
         book.client_gone(&run).expect("written");
     }
-    assert_eq!(clients(), BTreeMap::from([("a".to_owned(), Client { pid: Some(7), ..claude })]));
+    assert_eq!(clients(), BTreeMap::from([("a".to_owned(), GatewayClient { pid: Some(7), ..claude })]));
     let journal = path(&book.dir, book.run(), "jsonl");
     assert!(fs::metadata(&journal).expect("there").len() < 2 * limits::BOOK_REWRITE, "it was rewritten");
     book.client_gone("a").expect("written");

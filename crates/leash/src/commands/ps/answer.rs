@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leash_model::alive::{AliveSession, MemberKind, SessionMember, TreeProcess};
-use leash_model::client::Client;
+use leash_model::client::GatewayClient;
 use leash_model::clock;
 use leash_model::containment::{Containment, Refusal};
 use leash_model::identity::Identity;
@@ -45,7 +45,7 @@ struct RunAnswer<'a> {
     /// The owners: the server ends with the first that is gone.
     owners: &'a [Owner],
     /// The client of a gateway for which it runs; null if it has none.
-    client: Option<&'a Client>,
+    client: Option<&'a GatewayClient>,
     /// The phase of its life.
     phase: Phase,
     /// True if a process of leash watches it.
@@ -93,7 +93,7 @@ struct UpstreamAnswer<'a> {
     /// The command of leash that has it open: `serve` or `connect`.
     command: Option<&'static str>,
     /// The client of a gateway for which it is open; null if it has none.
-    client: Option<&'a Client>,
+    client: Option<&'a GatewayClient>,
     /// The process of leash that has it open.
     process: Option<&'a Identity>,
     /// True if that process is alive.
