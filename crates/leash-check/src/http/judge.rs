@@ -81,7 +81,8 @@ fn session(opened: Option<&Answer>, modern: Option<&Answer>) -> Observation {
 fn answered(request: &str, answer: &Answer) -> String {
     match answer {
         Answer::Status { status, .. } => format!("{request} was answered with {status}"),
-        Answer::Failed(why) => format!("{request}: {why}"),
+        // It names the server and the cause.
+        Answer::Failed(why) => why.clone(),
     }
 }
 

@@ -87,3 +87,11 @@ fn only_growth_in_every_round_is_a_leak() {
     check(&rounds(vec![0, 10 << 20, 20 << 20, 15 << 20]), &[]);
     check(&rounds(vec![0, 3 << 20, 6 << 20, 9 << 20]), &[]);
 }
+
+#[test]
+fn server_that_cannot_be_reached_is_named_with_the_cause() {
+    let why = "cannot reach http://127.0.0.1:1/mcp: connection refused; is the server running?";
+    let facts = HttpFacts { opened: Some(Answer::Failed(why.to_owned())), ..HttpFacts::default() };
+    let session = rows(&facts).remove(0);
+    assert_eq!((session.status, session.detail.as_str()), (Status::Fail, why));
+}
