@@ -57,7 +57,7 @@ pub enum TreeRole {
 pub struct Holder {
     /// The process.
     pub process: Identity,
-    /// The client whose program it is; `None` if it is no program of a known client.
+    /// The client whose program it is; null in JSON if it is no program of a known client.
     pub client: Option<String>,
     /// Its command in short, such as `node host.mjs`.
     pub command: String,

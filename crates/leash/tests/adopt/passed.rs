@@ -63,7 +63,7 @@ fn clients_to_restart_are_named() {
     );
     assert_eq!(
         end(&home, &["release", "--yes"]),
-        "3 servers in 3 files taken off the leash; restart Cursor, Claude Code and Gemini CLI"
+        "3 servers in 3 files taken off the leash; restart Claude Code, Cursor and Gemini CLI"
     );
 }
 

@@ -123,7 +123,8 @@ fn help_of_run() {
                       its own
 
                   --name <NAME>
-                      A name for listings [default: that of the package, script, module, image or program]
+                      A name for listings [default: that of the package, script, module,
+                      image or program]
 
                   --label <KEY=VALUE>
                       A label for listings and receipts; may be repeated

@@ -12,8 +12,8 @@ fn help_of_why() {
             $ leash why --help
             Show which process holds a server, the evidence, and what would end it
 
-            PID may be any process of the server, or any process at all. RUN is the id of a run of leash, or its
-            beginning, or a session with one server.
+            PID may be any process of the server, or any process at all. RUN is the id of a
+            run of leash, or its beginning, or a session with one server.
 
             Usage: leash why [OPTIONS] <PID|RUN>
 
@@ -23,10 +23,12 @@ fn help_of_why() {
 
             Options:
                   --project <DIR>
-                      Also read the servers of the project in this directory; may be repeated
+                      Also read the servers of the project in this directory; may be
+                      repeated
 
-                      leash finds the projects in which your processes work by itself. The servers of a named
-                      project are certain also for processes that work elsewhere.
+                      leash finds the projects in which your processes work by itself. The
+                      servers of a named project are certain also for processes that work
+                      elsewhere.
 
                   --json
                       Print JSON
@@ -87,10 +89,12 @@ fn help_of_reap() {
                       [default: 10s]
 
                   --project <DIR>
-                      Also read the servers of the project in this directory; may be repeated
+                      Also read the servers of the project in this directory; may be
+                      repeated
 
-                      leash finds the projects in which your processes work by itself. The servers of a named
-                      project are certain also for processes that work elsewhere.
+                      leash finds the projects in which your processes work by itself. The
+                      servers of a named project are certain also for processes that work
+                      elsewhere.
 
                   --json
                       Print JSON

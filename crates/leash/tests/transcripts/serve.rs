@@ -108,8 +108,8 @@ fn help() {
 
             One server, without a file:
                   --name <NAME>
-                      Its name, which is its path: /NAME/mcp [default: that of its package, script, module,
-                      image or program, or its host]
+                      Its name, which is its path: /NAME/mcp [default: that of its package,
+                      script, module, image or program, or its host]
 
                   --url <URL>
                       It is an HTTP server at this address
