@@ -32,7 +32,7 @@ fn is_header(line: &str) -> bool {
     line.starts_with(|sign: char| sign.is_ascii_uppercase()) && !line.contains(|sign: char| sign.is_lowercase())
 }
 
-/// A table with columns as wide as the placeholders need. A line that is wider than the terminal gets a mark.
+/// A table with columns as wide as the placeholders need. No row may be wider than the terminal.
 fn table(lines: &[&str], facts: &Facts) -> String {
     let rows: Vec<Vec<String>> = lines.iter().map(|line| cells(&plain(line, facts))).collect();
     let columns = rows[0].len();
@@ -46,9 +46,7 @@ fn table(lines: &[&str], facts: &Facts) -> String {
         let padded = row.iter().enumerate().map(|(column, cell)| format!("{cell:<width$}", width = width(column)));
         let shown = if is_row(row) { padded.collect::<Vec<_>>().join("  ") } else { plain(line, facts) };
         text.push_str(shown.trim_end());
-        if is_row(row) && line.trim_end().chars().count() > WIDTH {
-            text.push_str("  [over 80 columns]");
-        }
+        assert!(!is_row(row) || line.trim_end().chars().count() <= WIDTH, "over {WIDTH} columns: {line}");
         text.push('\n');
     }
     text
@@ -145,8 +143,10 @@ fn ending(line: &str) -> String {
     for step in ["term", "kill", "eof"] {
         // The number of processes follows: leash may not see one that exits at once.
         if let Some((before, after)) = line.split_once(&format!("  {step}  ")) {
-            let after = after.trim_start().trim_start_matches(|sign: char| sign.is_ascii_digit());
-            line = format!("{before}  HOW  COUNT{after}");
+            // A narrow table has no such column.
+            let rest = after.trim_start().trim_start_matches(|sign: char| sign.is_ascii_digit());
+            let count = if rest.len() < after.trim_start().len() { "COUNT" } else { "" };
+            line = format!("{before}  HOW  {count}{rest}");
         }
     }
     line
