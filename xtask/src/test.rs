@@ -4,6 +4,7 @@ use std::env;
 
 use crate::setup;
 use crate::step::{Outcome, Workspace};
+use crate::vm;
 
 /// With `wanted`, only the tests that nextest finds for these arguments.
 pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Outcome {
@@ -20,6 +21,7 @@ pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Outcome {
             .cargo(["nextest", "run", "--package", "mcp-leash-core", "--features", "rmcp", "--test", "rmcp"])
             .envs(&workspace.programs())
             .run()?;
+        vm::run_short_list(workspace)?;
     }
     let mut words = vec!["nextest", "run", "--workspace"];
     if env::var_os("CI").is_some_and(|value| value == "true") {
