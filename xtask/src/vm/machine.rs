@@ -65,7 +65,7 @@ impl<'a> Machine<'a> {
             .args(["-serial".to_owned(), format!("file:{}", console.display())])
             .args(["-device", "virtio-serial", "-chardev", &port])
             .args(["-device", "virtserialport,chardev=results,name=results"]);
-        let text = Running::start(step)?.show(&results)?;
+        let text = Running::start(step, Stdio::inherit())?.show(&results)?;
         let code = text.lines().rev().find_map(|line| line.strip_prefix(LAST_LINE));
         match code {
             Some("0") => Ok(()),
@@ -109,7 +109,7 @@ impl<'a> Machine<'a> {
             .args(["-kernel".as_ref(), self.image.kernel.as_os_str()])
             .args(["-append", "console=ttyS0 panic=-1"])
             .args(["-serial".to_owned(), format!("file:{}", console.display())]);
-        let mut guest = Running::start(step)?;
+        let mut guest = Running::start(step, Stdio::null())?;
         let works = wait::every(STEP, FIRST_LINE, || {
             let has_printed = fs::metadata(&console).is_ok_and(|file| file.len() > 0);
             (has_printed || !guest.is_alive()).then_some(has_printed)
@@ -122,10 +122,10 @@ impl<'a> Machine<'a> {
 struct Running(Child);
 
 impl Running {
-    fn start(step: Step) -> Outcome<Self> {
+    fn start(step: Step, stderr: Stdio) -> Outcome<Self> {
         let shown = step.shown();
         let mut command: Command = step.command();
-        command.stdin(Stdio::null()).stdout(Stdio::null());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr);
         // If this program is killed, the emulator must not stay.
         testkit::sys::prepare(&mut command, vec![testkit::sys::Step::DieWithParent]);
         command.spawn().map(Self).map_err(|error| Failure::new(format!("cannot start `{shown}`: {error}")))
