@@ -480,3 +480,6 @@ pub const JOB_SERVERS: usize = 64;
 
 /// The largest request of the control API: an environment has some 10 KiB, and a job has a handful of servers.
 pub const CONTROL_BODY: usize = 4 * 1024 * 1024;
+
+/// The time for which the kernel may slow down a tree near its memory budget before leash ends the tree.
+pub const OVER_BUDGET: Duration = Duration::from_secs(5);
