@@ -78,7 +78,7 @@ impl Apt {
 }
 
 /// The repository of the machine's own Debian.
-fn repository() -> Outcome<String> {
+pub(crate) fn repository() -> Outcome<String> {
     let answer = Step::new("apt-get")
         .args(["indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"])
         .answer()

@@ -1,4 +1,4 @@
-//! The maintenance tasks of this repository: `cargo xtask setup|test|check|bench|chaos|counterparts|soak|sanitise`.
+//! The maintenance tasks of this repository: `cargo xtask setup|test|check|box|bench|chaos|counterparts|soak|sanitise`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the person who runs it")]
 #![expect(clippy::disallowed_methods, reason = "it starts cargo and package managers, and waits for them")]
@@ -14,6 +14,7 @@ mod soak;
 mod step;
 mod svg;
 mod test;
+mod vm;
 mod ward;
 
 use std::process::ExitCode;
@@ -24,6 +25,8 @@ const USAGE: &str = "\
 usage: cargo xtask setup                      install what the tests need into target/deps
        cargo xtask test [NEXTEST ARGUMENT...]  set up, build, run every test (or those asked for)
        cargo xtask check                      format, lints, docs, dependencies, tidiness
+       cargo xtask box [--all | --shell | TEST [FILTER...]]
+                                              tests in a virtual machine with systemd, cgroup2 and real logins
        cargo xtask bench [--quick] [--all-peers] [--json] [--plots DIR] [NAME...]
                                               measure the release binary; results in target/bench
        cargo xtask chaos [--minutes N] [--seed N] [--replay FILE] [--json]
@@ -58,6 +61,7 @@ fn run(words: &[String]) -> Outcome {
         ("setup", []) => setup::install(&workspace).map(drop),
         ("test", _) => test::run(&workspace, rest),
         ("check", []) => check::run(&workspace),
+        ("box", _) => vm::run(&workspace, rest),
         ("bench", _) => bench::run(&workspace, rest),
         ("chaos", _) => chaos::run(&workspace, rest),
         ("counterparts", _) => counterparts::run(&workspace, rest),

@@ -98,12 +98,7 @@ fn debian() -> Outcome {
     if packages.is_empty() {
         return Ok(());
     }
-    let apt = |words: &[&str]| Step::new("apt-get").args(words).env("DEBIAN_FRONTEND", "noninteractive").run();
-    let installed = match rustix::process::geteuid().is_root() && answers("apt-get") {
-        true => apt(&["update", "-qq"])
-            .and_then(|()| apt(&[&["install", "-y", "-qq", "--no-install-recommends"][..], &packages].concat())),
-        false => Err(Failure::new("this needs root and apt-get")),
-    };
+    let installed = apt_install(&packages);
     for wanted in missing() {
         let why = installed.as_ref().err().map_or("it does not work".into(), Failure::to_string);
         let text = format!("the package `{}` could not be installed: {why}", wanted.package);
@@ -113,6 +108,16 @@ fn debian() -> Outcome {
         }
     }
     Ok(())
+}
+
+/// Installs Debian packages, if we have the right to do so.
+pub(crate) fn apt_install(packages: &[&str]) -> Outcome {
+    if !rustix::process::geteuid().is_root() || !answers("apt-get") {
+        return Err(Failure::new("this needs root and apt-get"));
+    }
+    let apt = |words: &[&str]| Step::new("apt-get").args(words).env("DEBIAN_FRONTEND", "noninteractive").run();
+    apt(&["update", "-qq"])?;
+    apt(&[&["install", "-y", "-qq", "--no-install-recommends"][..], packages].concat())
 }
 
 /// A Python SDK, in its own virtual environment.
@@ -194,7 +199,7 @@ fn valgrind(dir: &Path) {
 const TRIES: u32 = 3;
 
 /// Retries an action that depends on a registry, at most [`TRIES`] times.
-fn again(mut act: impl FnMut() -> Outcome) -> Outcome {
+pub(crate) fn again(mut act: impl FnMut() -> Outcome) -> Outcome {
     for try_number in 1..TRIES {
         match act() {
             Ok(()) => return Ok(()),

@@ -503,3 +503,6 @@ pub const STDERR_LINE: usize = 300;
 
 /// The time for which the error for a server that exited waits for its exit code: the rest of its tree may end slowly.
 pub const EXIT_FACTS: Duration = Duration::from_millis(500);
+
+/// The time for which the kernel may slow down a tree near its memory budget before leash ends the tree.
+pub const OVER_BUDGET: Duration = Duration::from_secs(5);

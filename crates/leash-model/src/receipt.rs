@@ -54,6 +54,8 @@ pub enum Reason {
     Dropped,
     /// `--max-age` was reached.
     MaxAge,
+    /// The tree used all the memory that `--memory` allows.
+    MemoryBudget,
     /// leash and keeper were both gone; a later start of leash found the processes that they had left.
     Swept,
     /// The client ended its session with DELETE, as the protocol says.
@@ -192,6 +194,7 @@ impl Reason {
             ),
             Reason::Dropped => ("dropped", "the program that started it left"),
             Reason::MaxAge => ("max_age", "max age"),
+            Reason::MemoryBudget => ("memory_budget", "over its memory budget"),
             Reason::Swept => ("swept", "swept after a crash"),
             Reason::ClientDeleted => ("client_deleted", "client sent DELETE"),
             Reason::ClientLeft => ("client_left", "client disconnected"),
@@ -307,6 +310,9 @@ pub struct TreeEnd {
     pub spared: Vec<LeftOver>,
     /// The most private memory seen in use.
     pub memory_bytes: u64,
+    /// Processes of it that the kernel killed for lack of memory, as far as the kernel counts them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub memory_kills: u64,
     /// TCP ports on which it listened; recorded for orphans only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
@@ -327,6 +333,7 @@ impl TreeEnd {
             left,
             spared: Vec::new(),
             memory_bytes: 0,
+            memory_kills: 0,
             ports: Vec::new(),
             locks: Vec::new(),
         }

@@ -28,6 +28,8 @@ pub enum Step {
     Close(RawFd),
     /// Keep this descriptor across the exec, with its number.
     Keep(OwnedFd),
+    /// Be killed when the thread that starts it ends.
+    DieWithParent,
 }
 
 /// Adds `steps` to the actions of `command` before exec, in that order.
@@ -67,6 +69,7 @@ fn take(step: &Step) -> io::Result<()> {
             rustix::io::fcntl_setfd(fd, flags)?;
             debug_assert!(fd.as_raw_fd() > 2);
         }
+        Step::DieWithParent => rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?,
     }
     Ok(())
 }

@@ -86,7 +86,7 @@ const ELSEWHERE: [(&str, &str); 12] = [
 ];
 
 /// The keys of `leash` for commands only.
-pub(super) const OF_COMMANDS: [&str; 5] = ["contain", "require", "spare", "memory", "pids"];
+pub(super) const OF_COMMANDS: [&str; 6] = ["contain", "require", "spare", "memory", "pids", "cpu"];
 
 /// The keys of the `leash` at top level only.
 pub(super) const GATEWAY: [&str; 8] =

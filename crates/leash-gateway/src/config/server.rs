@@ -125,7 +125,7 @@ impl<'a> ConfigReader<'a> {
         terms.govern(&mut line);
         if let Some(why) = terms.impossible() {
             let at = object.get("leash").map_or(entry.key, |leash| leash.key);
-            let hint = "look at `contain`, `require`, `spare`, `memory` and `pids` together";
+            let hint = "look at `contain`, `require`, `spare`, `memory`, `pids` and `cpu` together";
             let what = format!("no containment is left for server `{}`; {why}", entry.name.escape_debug());
             self.say(at, what, hint.to_owned());
         }

@@ -6,6 +6,7 @@ use std::{fmt, path::PathBuf, time::Duration};
 
 use super::mistake::ConfigMistake;
 use leash_model::{containment::Containment, limits};
+use leash_tree::contain::caps::Caps;
 use leash_upstream::address::UpstreamServer;
 
 /// The default port of a gateway.
@@ -132,10 +133,8 @@ pub struct ServerCommand {
     pub require: Option<Containment>,
     /// Programs that may outlive the tree.
     pub spare: Vec<String>,
-    /// The memory limit of the tree, in bytes.
-    pub memory: Option<u64>,
-    /// The limit of processes and threads of the tree.
-    pub pids: Option<u64>,
+    /// The limits of the tree.
+    pub caps: Caps,
 }
 
 impl fmt::Debug for ServerCommand {
@@ -149,8 +148,7 @@ impl fmt::Debug for ServerCommand {
             .field("contain", &self.contain)
             .field("require", &self.require)
             .field("spare", &self.spare)
-            .field("memory", &self.memory)
-            .field("pids", &self.pids)
+            .field("caps", &self.caps)
             .finish()
     }
 }

@@ -11,7 +11,7 @@ use super::settings::{KeepAlive, OwnerPolicy, ServerCommand, SessionPolicy};
 use super::table::{Key, KeySchema, Table, key, shapes};
 use leash_model::containment::{Containment, ContainmentWish};
 use leash_model::limits;
-use leash_tree::contain::{self, Situation};
+use leash_tree::contain::{self, Situation, caps::Caps};
 
 /// The terms read so far: the defaults, overridden by the top level, overridden by the server.
 #[derive(Clone, Default)]
@@ -20,8 +20,7 @@ pub(super) struct ServerTerms {
     contain: Option<Containment>,
     require: Option<Containment>,
     spare: Vec<String>,
-    memory: Option<u64>,
-    pids: Option<u64>,
+    caps: Caps,
 }
 
 impl ServerTerms {
@@ -30,15 +29,14 @@ impl ServerTerms {
         line.contain = self.contain;
         line.require = self.require;
         line.spare.clone_from(&self.spare);
-        line.memory = self.memory;
-        line.pids = self.pids;
+        line.caps = self.caps;
     }
 
     /// The reason that no containment can satisfy these terms on any machine; the first one that concerns them.
     pub(super) fn impossible(&self) -> Option<String> {
         let wish = ContainmentWish { exactly: self.contain, at_least: self.require };
-        let caps = self.memory.is_some() || self.pids.is_some();
-        let situation = Situation { own_proc: true, pid_one: false, spares: !self.spare.is_empty(), caps };
+        let (spares, caps) = (!self.spare.is_empty(), self.caps.any());
+        let situation = Situation { own_proc: true, pid_one: false, spares, caps };
         let (order, refused) = contain::candidates(wish, situation);
         if !order.is_empty() {
             return None;
@@ -77,8 +75,9 @@ pub(super) const TERMS: Table<ServerTerms> = Table {
         key!("contain", containment => Some(contain), "Of a command: exactly this containment."),
         key!("require", containment => Some(require), "Of a command: the weakest acceptable containment."),
         key!("spare", spare => spare, "Of a command: programs that may outlive the tree."),
-        key!("memory", size => Some(memory), "Of a command: the memory limit of a tree."),
-        key!("pids", count => Some(pids), "Of a command: the limit of processes and threads of a tree."),
+        key!("memory", size => Some(caps.memory), "Of a command: the memory budget of a tree."),
+        key!("pids", count => Some(caps.pids), "Of a command: the limit of processes and threads of a tree."),
+        key!("cpu", cpu => Some(caps.cpu), "Of a command: the processor time of a tree: a percentage of one, or a weight."),
     ],
     null_is_absent: false,
     ..Table::EMPTY

@@ -9,9 +9,10 @@ use super::expand;
 use super::json::{ConfigReader, Field, JsonType, kind};
 use super::table::{KeySchema, shapes};
 use leash_model::{containment::Containment, duration, limits};
-use leash_tree::contain::caps::parse_bytes;
+use leash_tree::contain::caps::{CpuCap, parse_bytes, parse_cpu};
 
 const DURATION_HINT: &str = "write a number and a unit, as in \"500ms\", \"30s\", \"30m\", \"12h\" or \"7d\"";
+const CPU_HINT: &str = "write \"50%\" for half of a processor, or a weight from 1 to 10000 (others have 100)";
 const SIZE_HINT: &str = "write a number and a unit, as in \"64K\", \"4M\" or \"2G\"";
 
 impl<'a> ConfigReader<'a> {
@@ -74,6 +75,26 @@ impl<'a> ConfigReader<'a> {
             Ok(bytes) => Some(bytes),
             Err(why) => {
                 self.say(field.value.get(), format!("{field}: {why}"), SIZE_HINT.to_owned());
+                None
+            }
+        }
+    }
+
+    /// The processor time of a tree.
+    pub(super) fn cpu(&mut self, field: &Field<'a>) -> Option<CpuCap> {
+        let text = match kind(field.value) {
+            JsonType::Number => field.value.get().to_owned(),
+            JsonType::Text => self.string(field)?,
+            other => {
+                let what = format!("{field} must be a percentage or a weight, not {other}");
+                self.say(field.value.get(), what, CPU_HINT.to_owned());
+                return None;
+            }
+        };
+        match parse_cpu(&text) {
+            Ok(cap) => Some(cap),
+            Err(why) => {
+                self.say(field.value.get(), format!("{field}: {why}"), CPU_HINT.to_owned());
                 None
             }
         }
@@ -161,6 +182,7 @@ shapes! {
     lifetime: {"type": "string", "examples": ["30s", "10m", "1h"]},
     span_or_never: {"type": "string", "examples": ["30m", "never"]},
     size: {"type": ["integer", "string"], "minimum": 1, "examples": ["512M", 1_048_576]},
+    cpu: {"type": ["integer", "string"], "minimum": 1, "maximum": 10_000, "pattern": "^[0-9]+%?$", "examples": ["50%", 20]},
     count: {"type": "integer", "minimum": 1},
     boolean: {"type": "boolean"},
 }

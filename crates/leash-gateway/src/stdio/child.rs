@@ -20,7 +20,7 @@ use leash_model::client::GatewayClient;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::{containment::ContainmentWish, limits, start_failure::StartFailure};
 use leash_tree::tree::{Spec, Tree};
-use leash_tree::{blocking, contain::caps::Caps, platform::linux, tree::failure::failed};
+use leash_tree::{blocking, platform::linux, tree::failure::failed};
 
 /// A running tree with its pipes.
 pub(super) struct StartedTree {
@@ -153,7 +153,7 @@ fn spec(command: &ServerCommand) -> Spec {
         spec = spec.cwd(cwd);
     }
     let wish = ContainmentWish { exactly: command.contain, at_least: command.require };
-    spec.contain(wish).caps(Caps { memory: command.memory, pids: command.pids })
+    spec.contain(wish).caps(command.caps)
 }
 
 /// A server's process as the rest of the gateway sees it: its input, and its end.

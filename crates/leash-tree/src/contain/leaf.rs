@@ -23,16 +23,28 @@ pub(crate) struct Leaf {
     fd: OwnedFd,
     /// `cgroup.events`, open. It wakes a poll (POLLPRI) when the last member is gone.
     events: File,
+    /// `memory.events`, open, if the tree has a memory budget. It wakes a poll (POLLPRI) when the kernel slows the tree
+    /// down or kills it.
+    memory_events: Option<File>,
     /// Another process removed the directory: it has no members, and its events would wake us for ever.
     vanished: Cell<bool>,
+}
+
+/// How a tree keeps to its memory budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryUse {
+    /// Processes that the kernel killed for lack of memory.
+    pub(crate) kills: u64,
+    /// True if the tree uses so much of its budget that the kernel slows it down.
+    pub(crate) is_slowed_down: bool,
 }
 
 impl Leaf {
     /// Makes a leaf. The error text is ready to be shown.
     pub(crate) fn create(dir: &Path, caps: Caps) -> Result<Leaf, String> {
         let parent = dir.parent().ok_or("no parent cgroup")?;
-        for (controller, _, _) in caps.settings() {
-            enable_controller(parent, controller)?;
+        for setting in caps.settings() {
+            enable_controller(parent, setting.controller)?;
         }
         fs::create_dir(dir).map_err(|error| format!("mkdir {}: {error}", dir.display()))?;
         let made = Leaf::open(dir).map_err(|error| format!("open {}: {error}", dir.display())).and_then(|leaf| {
@@ -40,7 +52,8 @@ impl Leaf {
                 return Err("no cgroup.kill (Linux 5.14 has it)".to_owned());
             }
             leaf.set_caps(caps)?;
-            Ok(leaf)
+            // The files of the memory controller exist from now on.
+            Leaf::open(dir).map_err(|error| format!("open {}: {error}", dir.display()))
         });
         if made.is_err() {
             // We have just made it and it has no member. If removing it fails, an empty directory stays.
@@ -54,7 +67,9 @@ impl Leaf {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(dir, flags, Mode::empty())?;
         let events = File::open(dir.join("cgroup.events"))?;
-        Ok(Leaf { dir: dir.to_owned(), fd, events, vanished: Cell::new(false) })
+        let has_budget = read_small(dir.join("memory.max")).is_some_and(|limit| limit.trim() != "max");
+        let memory_events = if has_budget { Some(File::open(dir.join("memory.events"))?) } else { None };
+        Ok(Leaf { dir: dir.to_owned(), fd, events, memory_events, vanished: Cell::new(false) })
     }
 
     /// Looks for a leaf. `None` if it is proved to be gone. Any other failure says nothing about its members.
@@ -75,12 +90,18 @@ impl Leaf {
     }
 
     fn set_caps(&self, caps: Caps) -> Result<(), String> {
-        for (controller, file, value) in caps.settings() {
-            let path = self.dir.join(file);
-            if !path.exists() {
-                return Err(format!("the `{controller}` controller is not available in {}", self.dir.display()));
+        for setting in caps.settings() {
+            let path = self.dir.join(setting.file);
+            match path.exists() {
+                true => {
+                    fs::write(&path, setting.value).map_err(|error| format!("write {}: {error}", path.display()))?
+                }
+                false if setting.required => {
+                    let controller = setting.controller;
+                    return Err(format!("the `{controller}` controller is not available in {}", self.dir.display()));
+                }
+                false => {}
             }
-            fs::write(&path, value.to_string()).map_err(|error| format!("write {}: {error}", path.display()))?;
         }
         Ok(())
     }
@@ -90,9 +111,31 @@ impl Leaf {
         self.fd.as_fd()
     }
 
-    /// The descriptor to poll; `None` if the leaf was removed and will report no change.
-    pub(crate) fn events(&self) -> Option<BorrowedFd<'_>> {
-        (!self.vanished.get()).then(|| self.events.as_fd())
+    /// The descriptors to poll; none if the leaf was removed and will report no change.
+    pub(crate) fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let files = [Some(&self.events), self.memory_events.as_ref()];
+        files.into_iter().flatten().filter(|_| !self.vanished.get()).map(File::as_fd)
+    }
+
+    /// How the tree keeps to its memory budget; `None` if it has none.
+    pub(crate) fn memory_use(&self) -> Option<MemoryUse> {
+        let events = self.memory_events.as_ref()?;
+        let mut text = [0; 256];
+        // Reading it also ends the state in which it wakes a poll.
+        let read = rustix::io::pread(events, &mut text, 0).ok()?;
+        let number = |file: &str| read_small(self.dir.join(file))?.trim().parse().ok();
+        Some(MemoryUse {
+            kills: count(&String::from_utf8_lossy(&text[..read]), "oom_kill"),
+            is_slowed_down: number("memory.current")
+                .zip(number("memory.high"))
+                .is_some_and(|(now, high): (u64, u64)| now >= high),
+        })
+    }
+
+    /// The number of processes in it that the kernel killed for lack of memory, whoever used the memory; 0 without the
+    /// memory controller.
+    pub(crate) fn memory_kills(&self) -> u64 {
+        read_small(self.dir.join("memory.events")).map_or(0, |text| count(&text, "oom_kill"))
     }
 
     /// True if a living process is in it or below it, or may be.
@@ -180,6 +223,12 @@ impl Leaf {
     }
 }
 
+/// The number behind a name in a file such as `memory.events`; 0 if the name is missing.
+fn count(text: &str, name: &str) -> u64 {
+    let number = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
+    text.lines().find_map(number).unwrap_or(0)
+}
+
 fn is_cgroup2(dir: &Path) -> bool {
     /// From linux/magic.h: `CGROUP2_SUPER_MAGIC`.
     const CGROUP2: u64 = 0x6367_7270;
@@ -189,6 +238,11 @@ fn is_cgroup2(dir: &Path) -> bool {
 /// True if an error means that a cgroup was removed. It has no members then.
 fn is_removed(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::NOENT | Errno::NODEV))
+}
+
+/// Makes the kernel count the memory of the leaf at `dir`, which does not exist yet, if that is possible.
+pub(crate) fn count_memory(dir: &Path) {
+    let _ = dir.parent().map(|parent| enable_controller(parent, "memory"));
 }
 
 /// Makes a controller available in the children of `parent`.
@@ -270,6 +324,12 @@ mod tests {
         assert_eq!(cgroup2_mount(line), Some((PathBuf::from("/"), PathBuf::from("/sys/fs/cgroup/uni fied"))));
         assert_eq!(cgroup2_mount("35 24 0:30 / /proc rw - proc proc rw"), None);
         assert_eq!(cgroup2_mount(""), None);
+    }
+
+    #[test]
+    fn events_are_counted_by_their_whole_name() {
+        let text = "low 0\nhigh 12\nmax 3\noom 2\noom_kill 1\noom_group_kill 4\n";
+        assert_eq!((count(text, "oom_kill"), count(text, "high"), count(text, "none")), (1, 12, 0));
     }
 
     #[test]

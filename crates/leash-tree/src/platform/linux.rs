@@ -196,6 +196,12 @@ fn set_disposition(signal: i32, action: libc::sighandler_t) {
     }
 }
 
+/// Makes the kernel kill nearly any other process before this one when memory is short. Only root may; for others
+/// nothing changes. A process of leash calls it after it has started its last child, because children inherit it.
+pub(crate) fn resist_memory_shortage() {
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-900");
+}
+
 /// Ignores SIGXFSZ, so that a ledger that may not grow (`ulimit -f`) makes the write fail and does not end leash.
 pub fn survive_file_size_limit() {
     set_disposition(libc::SIGXFSZ, libc::SIG_IGN);

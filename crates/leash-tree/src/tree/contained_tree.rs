@@ -395,7 +395,7 @@ impl ContainedTree {
     /// The descriptors that wake a poll when the tree changes, besides SIGCHLD. The flag is true for a descriptor that
     /// signals by priority data (cgroup events) and not by being readable.
     pub(crate) fn wakers(&self) -> Vec<(BorrowedFd<'_>, bool)> {
-        let leaf = self.leaf.iter().filter_map(Leaf::events).map(|events| (events, true));
+        let leaf = self.leaf.iter().flat_map(Leaf::events).map(|events| (events, true));
         let sealed = self.sealed.iter().filter(|_| self.exit.is_none()).map(|sealed| (sealed.status(), false));
         leaf.chain(sealed).collect()
     }

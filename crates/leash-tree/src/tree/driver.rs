@@ -9,10 +9,12 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
+use super::budget::{BudgetWatch, Verdict};
 use super::contained_tree::{ContainedTree, Remaining};
 use super::control::{KeeperReport, Order};
 use super::kill;
 use super::machine::{Effect, Event, State};
+use crate::contain::leaf::Leaf;
 use crate::ledger::receipts;
 use crate::ledger::store::LockedRun;
 use crate::owner::{self, OwnerWatch};
@@ -69,6 +71,7 @@ pub(crate) struct TreeDriver {
     /// The machine has been told that the leader exited.
     leader_told: bool,
     peaks: TreePeaks,
+    budget: BudgetWatch,
     /// The reason why an empty tree would prove nothing.
     unproved: Option<String>,
     /// Warnings for the caller, used if there is no peer.
@@ -153,6 +156,7 @@ impl TreeDriver {
             other_owner_lost: false,
             leader_told: false,
             peaks: TreePeaks::default(),
+            budget: BudgetWatch::default(),
             unproved: None,
             warnings: Vec::new(),
         }
@@ -189,6 +193,7 @@ impl TreeDriver {
 
     /// Reaps, and tells the machine what changed.
     fn look_at_tree(&mut self) -> ControlFlow<Over> {
+        self.look_at_budget()?;
         match self.tree.reap() {
             Remaining::Nothing | Remaining::Spared => {
                 self.find_reason()?;
@@ -203,6 +208,19 @@ impl TreeDriver {
                 if self.record.patient { ControlFlow::Continue(()) } else { self.apply(Event::LeaderExited) }
             }
             Remaining::Members => ControlFlow::Continue(()),
+        }
+    }
+
+    /// Ends a tree that is over its memory budget. The kernel counts a kill before the process dies, so this comes before
+    /// its death is seen.
+    fn look_at_budget(&mut self) -> ControlFlow<Over> {
+        let Some(usage) = self.tree.leaf.as_ref().and_then(Leaf::memory_use).filter(|_| !self.state.ending()) else {
+            return ControlFlow::Continue(());
+        };
+        match self.budget.look(usage, Moment::now()) {
+            Verdict::Within => ControlFlow::Continue(()),
+            Verdict::Over => self.apply_end(Reason::MemoryBudget),
+            Verdict::Killed => self.apply(Event::Hurry(Reason::MemoryBudget)),
         }
     }
 
@@ -229,7 +247,9 @@ impl TreeDriver {
         for (fd, by_priority) in self.tree.wakers() {
             set.add(DriverSource::Tree, fd, if by_priority { PollFlags::PRI } else { PollFlags::IN });
         }
-        let deadline = [Some(self.snapshots.due), self.expires, self.state.deadline()].into_iter().flatten().min();
+        let budget = self.budget.deadline().filter(|_| !self.state.ending());
+        let deadline =
+            [Some(self.snapshots.due), self.expires, budget, self.state.deadline()].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| timeout_until(deadline, Moment::now()));
         // An interrupted poll is a wake without an event; the loop checks everything again.
         set.wait(timeout.as_ref())
@@ -481,10 +501,13 @@ impl TreeDriver {
             State::Running => (Reason::ServerExited, How::Exited),
         };
         kill::release_spared(&self.tree);
+        let mut memory_kills = 0;
         if let Some(leaf) = &self.tree.leaf {
+            memory_kills = leaf.memory_kills();
             leaf.remove();
         }
         let tree = TreeEnd {
+            memory_kills,
             fate: if left.is_empty() { Fate::Gone } else { Fate::Left },
             exit: self.tree.exit,
             left,

@@ -17,7 +17,7 @@ use super::control::{self, CommandLine, KeeperReport, Orders, fds};
 use super::driver::{END_SIGNAL, SupervisorLink, TreeDriver, TreeDriverParts};
 use super::failure::failed;
 use super::handle::{self, SUPERVISOR};
-use crate::contain::leaf::Leaf;
+use crate::contain::leaf::{self, Leaf};
 use crate::contain::{Situation, candidates, sealed, unit};
 use crate::ledger::store::{LockedRun, Store};
 use crate::owner::OwnerWatch;
@@ -186,6 +186,8 @@ impl Keeper {
             }
             Containment::Unit => {
                 let dir = self.enter_unit()?;
+                // The scope is ours, so the kernel may count for us. Without its counts only the receipt says less.
+                leaf::count_memory(&dir);
                 self.plan_leaf(&dir)?;
                 self.spawn_in_leaf(&mut tree, program)?;
             }
@@ -239,6 +241,7 @@ impl Keeper {
     fn keep(mut self, tree: ContainedTree) {
         // From here on only the host and the server hold the host's pipes.
         spawn::detach_stdio();
+        linux::resist_memory_shortage();
         let record = &mut self.orders.record;
         record.containment = Some(tree.containment);
         record.leader = self

@@ -6,6 +6,7 @@
 //! ```
 //! Supervisor and keeper watch each other; whichever survives ends the tree.
 
+mod budget;
 pub mod contained_tree;
 pub(crate) mod control;
 pub mod default_name;

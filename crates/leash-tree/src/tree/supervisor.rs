@@ -386,6 +386,7 @@ impl Supervisor {
             match message {
                 KeeperReport::Started { leader, containment, refused } if !self.started => {
                     self.started = true;
+                    linux::resist_memory_shortage();
                     // The supervisor may have sent an order while the keeper started the server.
                     if matches!(self.phase, KeeperWait::Start { .. }) {
                         self.phase = match self.asked {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
 use leash_model::containment::Containment;
+use leash_tree::contain::caps::CpuCap;
 
 use crate::output::terminal::ColorWhen;
 
@@ -129,6 +130,10 @@ pub(crate) struct Run {
     /// Most processes and threads in the tree; needs a cgroup with the pids controller
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) pids: Option<u64>,
+    /// Processor time for the whole tree: 50% of one processor, or a weight such as 20 (others have 100); needs a
+    /// cgroup with the cpu controller
+    #[arg(long, value_name = "SHARE", value_parser = leash_tree::contain::caps::parse_cpu)]
+    pub(crate) cpu: Option<CpuCap>,
     /// Start the server in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,

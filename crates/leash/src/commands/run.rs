@@ -114,7 +114,7 @@ fn spec(args: Run, owners: Vec<OwnerWish>, session: Option<String>) -> Spec {
         .max_age(args.max_age)
         .owners(owners)
         .contain(ContainmentWish { exactly: args.contain, at_least: args.require })
-        .caps(Caps { memory: args.memory, pids: args.pids });
+        .caps(Caps { memory: args.memory, pids: args.pids, cpu: args.cpu });
     if let Some(session) = session {
         spec = spec.session(session);
     }

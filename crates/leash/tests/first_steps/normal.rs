@@ -197,5 +197,11 @@ fn what_differs_has_a_placeholder() {
     }
     let wide = "x".repeat(81);
     assert_eq!(step("x", &wide, &facts), format!("$ x\n{wide}\n"));
-    assert_eq!(step("x", &format!("A  B\na  {wide}"), &facts), format!("$ x\nA  B\na  {wide}  [over 80 columns]\n"));
+}
+
+#[test]
+#[should_panic(expected = "over 80 columns")]
+fn a_row_wider_than_the_terminal_is_refused() {
+    let facts = Facts { ids: BTreeSet::new(), uid: "3000000001".to_owned() };
+    step("x", &format!("A  B\na  {}", "x".repeat(81)), &facts);
 }

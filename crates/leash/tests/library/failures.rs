@@ -130,7 +130,7 @@ fn runtime_directory_is_open_to_other_users() {
 fn refused_containment() {
     let scene = or_skip!(Scene::set(me()));
     let wish = ContainmentWish { exactly: Some(Containment::Reaper), at_least: None };
-    let spec = Spec::new(["true"]).contain(wish).caps(Caps { memory: Some(1 << 30), pids: None });
+    let spec = Spec::new(["true"]).contain(wish).caps(Caps { memory: Some(1 << 30), ..Caps::default() });
     let failure = failed(&scene, spec, &places(&scene));
     let StartFailure::Contain { refused } = &failure else { panic!("{failure:?}") };
     let told: Vec<_> = refused.iter().map(|refusal| (refusal.containment, refusal.why.as_str())).collect();

@@ -140,6 +140,10 @@ fn help_of_run() {
                       Most processes and threads in the tree; needs a cgroup with the pids
                       controller
 
+                  --cpu <SHARE>
+                      Processor time for the whole tree: 50% of one processor, or a weight
+                      such as 20 (others have 100); needs a cgroup with the cpu controller
+
                   --cwd <DIR>
                       Start the server in this directory
 

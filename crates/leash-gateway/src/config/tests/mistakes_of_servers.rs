@@ -224,7 +224,7 @@ fn unknown_keys_are_refused_with_a_hint() {
             "unknown key `listen` in server `a` | `listen` is a setting of the whole gateway: write it into the `leash` at top level",
             "unknown key `command` in server `a` | `command` is a key of a server: write it next to `leash`, not into it",
             "unknown key `max_age` in server `a` | did you mean `maxAge`?",
-            "unknown key `colour` in server `a` | leash knows idle, maxAge, maxSessions, maxSessionsPerClient, grace, linger, initTimeout, keepAlive, keepAliveFailures, revive, owner, replay, contain, require, spare, memory, pids",
+            "unknown key `colour` in server `a` | leash knows idle, maxAge, maxSessions, maxSessionsPerClient, grace, linger, initTimeout, keepAlive, keepAliveFailures, revive, owner, replay, contain, require, spare, memory, pids, cpu",
         ],
     );
 }
@@ -345,7 +345,7 @@ fn terms_that_no_containment_can_meet_are_refused() {
         (r#""contain": "unit", "spare": ["adb"]"#, "`unit`: nothing can be spared in it"),
         (r#""require": "sealed", "memory": "1G""#, "`sealed`: memory and process caps need a cgroup"),
     ] {
-        let hint = "look at `contain`, `require`, `spare`, `memory` and `pids` together";
+        let hint = "look at `contain`, `require`, `spare`, `memory`, `pids` and `cpu` together";
         check_server(
             &format!(r#"{{"command": "c", §"leash": {{{terms}}}}}"#),
             &[&format!("no containment is left for server `a`; {why} | {hint}")],

@@ -168,7 +168,7 @@ proptest! {
 const EXAMPLE: &str =
     "{\"mcpServers\": {\n\"a\": {\"command\": \"c\", \"args\": [\"${HOME}\"], \"leash\": {\"idle\": \"3s\"}}}}";
 
-const FIELDS: [&str; 33] = [
+const FIELDS: [&str; 34] = [
     "command",
     "args",
     "env",
@@ -195,6 +195,7 @@ const FIELDS: [&str; 33] = [
     "spare",
     "memory",
     "pids",
+    "cpu",
     "listen",
     "token",
     "allowedHosts",

@@ -39,7 +39,7 @@ fn the_example_of_defaults_has_the_real_defaults() {
     assert!(told.token.is_none() && real.token.is_none());
     assert_eq!(told.local_users, real.local_users);
     let ServerTarget::Command(line) = &told.servers["any"].target else { panic!("it is a command") };
-    assert!(line.contain.is_none() && line.require.is_none() && line.memory.is_none() && line.pids.is_none());
+    assert!(line.contain.is_none() && line.require.is_none() && !line.caps.any());
 }
 
 #[test]

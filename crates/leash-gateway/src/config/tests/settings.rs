@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 use super::good;
 use crate::config::{KeepAlive, OwnerPolicy, ServerCommand, ServerSettings, ServerTarget, SessionPolicy};
 use leash_model::containment::Containment;
+use leash_tree::contain::caps::{Caps, CpuCap};
 use leash_upstream::address::{HttpTransport, UpstreamServer};
 
 fn server(server: &str) -> ServerSettings {
@@ -55,7 +56,7 @@ fn absent_keys_have_their_defaults() {
 fn all_keys_of_a_command_are_read() {
     let line = command(
         r#"{"type": "stdio", "command": "${HOME}/bin/x", "args": ["-y", "$HOME", "${NO:-d}"], "env": {"A": "${HOME}/x"}, "cwd": "${HOME}",
-        "leash": {"contain": "leaf", "require": "reaper", "spare": ["adb"], "memory": "512M", "pids": 64}}"#,
+        "leash": {"contain": "leaf", "require": "reaper", "spare": ["adb"], "memory": "512M", "pids": 64, "cpu": "50%"}}"#,
     );
     let expected = ServerCommand {
         command: "/home/me/bin/x".to_owned(),
@@ -65,8 +66,7 @@ fn all_keys_of_a_command_are_read() {
         contain: Some(Containment::Leaf),
         require: Some(Containment::Reaper),
         spare: vec!["adb".to_owned()],
-        memory: Some(512 << 20),
-        pids: Some(64),
+        caps: Caps { memory: Some(512 << 20), pids: Some(64), cpu: Some(CpuCap::Quota(50)) },
     };
     assert_eq!(line, expected);
 }
@@ -129,7 +129,7 @@ fn terms_at_top_level_are_defaults_for_all_servers() {
     );
     let policy = |name: &str| settings.servers[name].policy.clone();
     let memory = |name: &str| match &settings.servers[name].target {
-        ServerTarget::Command(line) => line.memory,
+        ServerTarget::Command(line) => line.caps.memory,
         ServerTarget::Url(_) => None,
     };
     assert_eq!((settings.max_sessions, settings.max_sessions_per_client), (7, Some(6)));

@@ -12,7 +12,19 @@ fn tree(pid: i32, fate: Fate) -> Holding {
     let (left, spared) = (Vec::new(), Vec::new());
     let (ports, locks) = (Vec::new(), Vec::new());
     let how = How::Term;
-    Holding::Tree(TreeEnd { leader, fate, how, exit: None, members: 2, left, spared, memory_bytes: 10, ports, locks })
+    Holding::Tree(TreeEnd {
+        leader,
+        fate,
+        how,
+        exit: None,
+        members: 2,
+        left,
+        spared,
+        memory_bytes: 10,
+        memory_kills: 0,
+        ports,
+        locks,
+    })
 }
 
 fn upstream(id: &str) -> Holding {

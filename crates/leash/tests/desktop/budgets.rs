@@ -1,0 +1,104 @@
+//! Budgets of memory, processes and processor time, enforced by the kernel.
+
+use std::process::{Output, Stdio};
+
+use serde_json::Value;
+use testkit::leash::leash;
+
+use crate::person::Person;
+
+/// Runs a server with an open stdin until it ends, and returns the only receipt of the person.
+fn receipt(person: &Person, options: &str, server: &str) -> (Output, Value) {
+    let mut ssh = person.ssh(&format!("exec {} run {options} -- {server}", leash().display()));
+    let mut child =
+        ssh.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("ssh starts");
+    let stdin = child.stdin.take();
+    let output = child.wait_with_output().expect("it was not waited for");
+    drop(stdin);
+    let receipts = person.receipts();
+    assert_eq!(receipts.len(), 1, "{receipts:#?}");
+    (output, receipts[0].clone())
+}
+
+/// A server that wants far more than its budget is killed by the kernel, with all of its tree.
+#[test]
+#[ignore = "runs in the box"]
+fn memory_at_once() {
+    let person = Person::new();
+    let greedy = r#"python3 -c 'b"x" * (500 << 20)'"#;
+    let (output, receipt) = receipt(&person, "--memory 64M", greedy);
+    assert!(!output.status.success(), "{output:?}");
+    assert_eq!(receipt["reason"]["kind"], "memory_budget", "{receipt:#}");
+    assert_eq!(receipt["containment"], "unit", "{receipt:#}");
+    assert_eq!(receipt["holdings"][0]["fate"], "gone", "{receipt:#}");
+}
+
+/// A server that goes over its budget little by little is slowed down by the kernel and then ended by leash.
+#[test]
+#[ignore = "runs in the box"]
+fn memory_slowly() {
+    let person = Person::new();
+    let leak = r#"python3 -c '
+import time
+kept = []
+while True:
+    kept.append(b"x" * (1 << 20))
+    time.sleep(0.02)
+'"#;
+    let (_, receipt) = receipt(&person, "--memory 64M --grace 1s", leak);
+    assert_eq!(receipt["reason"]["kind"], "memory_budget", "{receipt:#}");
+    assert_eq!(receipt["holdings"][0]["fate"], "gone", "{receipt:#}");
+}
+
+/// A server without a budget that the kernel kills: the receipt says so.
+#[test]
+#[ignore = "runs in the box"]
+fn killed_for_lack_of_memory() {
+    let person = Person::new();
+    let slice = format!("user-{}.slice", person.uid());
+    // The whole person has too little memory, as if the machine had.
+    crate::person::root("systemctl", &["set-property", "--runtime", &slice, "MemoryMax=200M", "MemorySwapMax=0"]);
+    let greedy = r#"python3 -c 'b"x" * (500 << 20)'"#;
+    let (_, receipt) = receipt(&person, "", greedy);
+    assert_eq!(receipt["reason"]["kind"], "server_exited", "{receipt:#}");
+    assert_eq!(receipt["holdings"][0]["memory_kills"], 1, "{receipt:#}");
+}
+
+/// The kernel refuses processes beyond the limit; the server goes on.
+#[test]
+#[ignore = "runs in the box"]
+fn processes() {
+    let person = Person::new();
+    let forks = r#"python3 -c '
+import os, signal
+started = []
+try:
+    while len(started) < 30:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        started.append(pid)
+except BlockingIOError:
+    pass
+print(len(started))
+for pid in started:
+    os.kill(pid, signal.SIGKILL)
+    os.wait()
+'"#;
+    let (output, _) = receipt(&person, "--pids 10", forks);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let started: u32 = said.trim().parse().unwrap_or_else(|_| panic!("{output:?}"));
+    assert!((1..10).contains(&started), "{started} processes");
+}
+
+/// The cgroup of the tree has the asked share of the processors.
+#[test]
+#[ignore = "runs in the box"]
+fn processor_time() {
+    for (option, file, expected) in [("--cpu 50%", "cpu.max", "50000 100000"), ("--cpu 20", "cpu.weight", "20")] {
+        let person = Person::new();
+        let show = format!(r#"sh -c 'cat /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/{file}'"#);
+        let (output, _) = receipt(&person, option, &show);
+        assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{output:?}");
+    }
+}

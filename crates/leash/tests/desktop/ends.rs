@@ -1,0 +1,103 @@
+//! The ends of sessions and of user managers. The servers of another person stay.
+
+use rustix::process::Signal;
+use testkit::wait;
+
+use crate::person::{Person, Running, Tree, root, signal};
+
+/// Two people, each with a server over ssh. The session of the first one ends by `end`; the server of the second one
+/// must live.
+fn check(linger: bool, end: impl Fn(&Person)) {
+    for kind in ["chain", "stubborn", "daemon"] {
+        let (first, second) = (Person::new(), Person::new());
+        first.linger(linger);
+        let (mut doomed, mut spared) = (Tree::new(kind), Tree::new(kind));
+        let host = Running::start(first.ssh(&doomed.on_a_leash("--grace 500ms")));
+        let mut other = Running::start(second.ssh(&spared.on_a_leash("--grace 500ms")));
+        doomed.wait_ready();
+        spared.wait_ready();
+        wait_recorded(&first);
+        end(&first);
+        doomed.check_gone();
+        spared.check_lives();
+        other.close();
+        spared.check_gone();
+        drop(host);
+    }
+}
+
+/// Waits until `leash ps` says that the server runs in a unit.
+fn wait_recorded(person: &Person) {
+    wait::until("a unit", || {
+        let sessions = person.leash("ps --json").json()["sessions"].clone();
+        (sessions[0]["containment"] == "unit").then_some(())
+    });
+}
+
+#[test]
+#[ignore = "runs in the box"]
+fn logout() {
+    for linger in [false, true] {
+        check(linger, |person| {
+            // The shell of the session is killed, as at the end of a connection.
+            let sessions = root("loginctl", &["show-user", "--property=Sessions", "--value", &person.name]);
+            for session in sessions.split_whitespace() {
+                root("loginctl", &["terminate-session", session]);
+            }
+        });
+    }
+}
+
+#[test]
+#[ignore = "runs in the box"]
+fn terminate_user() {
+    for linger in [false, true] {
+        check(linger, |person| drop(root("loginctl", &["terminate-user", &person.name])));
+    }
+}
+
+#[test]
+#[ignore = "runs in the box"]
+fn user_manager_is_stopped() {
+    check(false, |person| drop(root("systemctl", &["stop", &format!("user@{}.service", person.uid())])));
+}
+
+#[test]
+#[ignore = "runs in the box"]
+fn all_of_leash_is_killed_at_once() {
+    check(false, |person| {
+        let script = "pkill -KILL --uid $(id -u) -f 'leash run|mcp-keeper'";
+        person.answer(script);
+    });
+}
+
+/// A user manager that dies takes no server with it that still has its host, and leash can still end the server.
+#[test]
+#[ignore = "runs in the box"]
+fn user_manager_is_killed() {
+    let person = Person::new();
+    let mut tree = Tree::new("daemon");
+    let mut host = Running::start(person.ssh(&tree.on_a_leash("--grace 500ms")));
+    tree.wait_ready();
+    wait_recorded(&person);
+    signal(person.manager_pid(), Signal::KILL);
+    host.close();
+    tree.check_gone();
+}
+
+/// A frozen slice can't run its processes; after the thaw they end.
+#[test]
+#[ignore = "runs in the box"]
+fn host_dies_while_the_slice_is_frozen() {
+    let person = Person::new();
+    let mut tree = Tree::new("daemon");
+    let mut host = Running::start(person.ssh(&tree.on_a_leash("--grace 500ms")));
+    tree.wait_ready();
+    wait_recorded(&person);
+    let slice = format!("user-{}.slice", person.uid());
+    root("systemctl", &["freeze", &slice]);
+    host.close();
+    tree.check_lives();
+    root("systemctl", &["thaw", &slice]);
+    tree.check_gone();
+}

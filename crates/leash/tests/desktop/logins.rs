@@ -1,0 +1,105 @@
+//! `unit` is chosen without being asked, however the person is logged in.
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::path::Path;
+
+use testkit::leash::leash;
+use testkit::pty::Pty;
+use testkit::sys;
+use testkit::wait;
+
+use crate::person::{Person, Running, Tree};
+
+/// Waits until the tree runs, and checks that it runs in a unit.
+fn check_unit(person: &Person, tree: &mut Tree) {
+    tree.wait_ready();
+    let sessions = wait::until("a running session", || {
+        let sessions = person.leash("ps --json").json()["sessions"].clone();
+        sessions[0]["leader"].is_object().then_some(sessions)
+    });
+    assert_eq!(sessions[0]["containment"], "unit", "{sessions:#}");
+    assert_eq!(sessions.as_array().map(Vec::len), Some(1), "{sessions:#}");
+}
+
+#[test]
+#[ignore = "runs in the box"]
+fn over_ssh() {
+    for linger in [false, true] {
+        let person = Person::new();
+        person.linger(linger);
+        let mut tree = Tree::new("chain");
+        let mut host = Running::start(person.ssh(&tree.on_a_leash("")));
+        check_unit(&person, &mut tree);
+        host.close();
+        tree.check_gone();
+    }
+}
+
+#[test]
+#[ignore = "runs in the box"]
+fn on_a_terminal() {
+    let person = Person::new();
+    let mut tree = Tree::new("chain");
+    let pty = Pty::open().expect("a terminal");
+    let mut command = std::process::Command::new("login");
+    command.args(["-f", &person.name]);
+    for redirect in [std::process::Command::stdin, std::process::Command::stdout, std::process::Command::stderr] {
+        redirect(&mut command, pty.terminal().expect("it is open"));
+    }
+    sys::prepare(&mut command, vec![pty.control().expect("it is open")]);
+    let login = Login(command.spawn().expect("login starts"));
+    pty.wait_shown("$ ", 1).expect("a prompt");
+    pty.enter(&format!("{}\n", tree.on_a_leash("").trim_start_matches("exec "))).expect("it is open");
+    check_unit(&person, &mut tree);
+    // The terminal closes.
+    pty.close();
+    tree.check_gone();
+    drop(login);
+}
+
+/// A `login` on a terminal.
+struct Login(std::process::Child);
+
+impl Drop for Login {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+#[ignore = "runs in the box"]
+fn in_systemd_run() {
+    let person = Person::new();
+    let mut tree = Tree::new("chain");
+    let script = tree.on_a_leash("").replacen("exec ", "exec systemd-run --user --pipe --quiet ", 1);
+    let mut host = Running::start(person.ssh(&script));
+    check_unit(&person, &mut tree);
+    host.close();
+    tree.check_gone();
+}
+
+/// A service of the user manager, as desktops start programs automatically.
+#[test]
+#[ignore = "runs in the box"]
+fn in_a_service_of_the_user() {
+    let person = Person::new();
+    person.linger(true);
+    let mut tree = Tree::new("chain");
+    let dir = Path::new("/home").join(&person.name).join(".config/systemd/user");
+    fs::create_dir_all(&dir).expect("a new home");
+    // The host of the server is a shell that holds the server's stdin.
+    let command = format!("sleep infinity | {} run -- {}", leash().display(), tree.words);
+    let unit = dir.join("host.service");
+    fs::write(&unit, format!("[Service]\nExecStart=/bin/sh -c '{command}'\n")).expect("a new home");
+    for path in unit.ancestors().take(4) {
+        chown(path, Some(person.uid()), Some(person.uid())).expect("we are root");
+    }
+    assert_eq!(person.answer("systemctl --user start host.service").code, 0);
+    check_unit(&person, &mut tree);
+    // The session that started the service has ended before.
+    tree.check_lives();
+    assert_eq!(person.answer("systemctl --user stop host.service").code, 0);
+    tree.check_gone();
+}
