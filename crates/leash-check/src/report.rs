@@ -100,7 +100,7 @@ pub(crate) fn skip(detail: impl Into<String>) -> Observation {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CheckReport {
-    /// Version of this shape.
+    /// The version of this format.
     pub version: u32,
     /// `stdio`, `http` or `host`.
     pub kind: &'static str,

@@ -192,7 +192,7 @@ impl Reason {
                     None => "ended on request",
                 },
             ),
-            Reason::Dropped => ("dropped", "the program that started it left"),
+            Reason::Dropped => ("dropped", "no longer held by the program that started it"),
             Reason::MaxAge => ("max_age", "max age"),
             Reason::MemoryBudget => ("memory_budget", "over its memory budget"),
             Reason::Swept => ("swept", "swept after a crash"),

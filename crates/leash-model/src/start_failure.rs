@@ -45,7 +45,7 @@ pub enum StartFailure {
         cause: Cause,
     },
     /// The working directory cannot be entered.
-    #[error("cannot change to `{dir}`")]
+    #[error("cannot change to the directory `{dir}`")]
     WorkingDirectory {
         /// The directory.
         dir: String,
@@ -140,7 +140,7 @@ impl StartFailure {
         let hint = match self {
             StartFailure::NoCommand => no_command_hint(origin),
             StartFailure::NotFound { command, path } => return not_found_hint(command, path.as_deref(), origin),
-            StartFailure::IsDirectory { .. } => "name a program; a directory cannot be executed",
+            StartFailure::IsDirectory { .. } => "name a program, not a directory",
             StartFailure::NotExecutable { path } => return format!("make it executable: chmod +x {path}"),
             StartFailure::Exec { .. } => {
                 "the file is not a program this machine can run, or its interpreter is missing"
@@ -201,11 +201,11 @@ fn not_found_hint(command: &str, path: Option<&str>, origin: CommandOrigin) -> S
 fn contain_hint(origin: CommandOrigin) -> &'static str {
     match origin {
         CommandOrigin::Run => {
-            "run `leash doctor` to see what works here, or ask for less (--contain, --require, --memory, --pids)"
+            "run `leash doctor` to see what works here, or ask for less (--contain, --require, --spare, --memory, --pids, --cpu)"
         }
         CommandOrigin::Check => "run `leash doctor` to see what works here",
         CommandOrigin::File | CommandOrigin::Request => {
-            "run `leash doctor` to see what works here, or ask for less (`contain`, `require`, `memory`, `pids`)"
+            "run `leash doctor` to see what works here, or ask for less (`contain`, `require`, `spare`, `memory`, `pids`, `cpu`)"
         }
     }
 }

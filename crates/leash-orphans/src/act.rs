@@ -292,7 +292,7 @@ impl HeldTree {
     fn left(&self) -> Vec<LeftOver> {
         let why = |held: &HeldProcess| match held.signal(Signal::KILL) {
             Err(Errno::PERM) => "it belongs to another user (EPERM)",
-            _ => "it did not go in time",
+            _ => "it did not exit in time",
         };
         let held = self.living().map(|held| left_over(&self.proc, held.id.pid, why(held)));
         held.chain(self.suspects.iter().map(|(pid, why)| left_over(&self.proc, *pid, why))).collect()

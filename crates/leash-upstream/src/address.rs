@@ -67,16 +67,16 @@ const NEEDLESS: [&str; 2] = ["accept", "content-type"];
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum AddressError {
     /// It is not a valid URL.
-    #[error("the url is not valid: {0}")]
+    #[error("the URL is not valid: {0}")]
     Url(String),
     /// The scheme is neither http nor https.
-    #[error("the url does not start with `http://` or `https://`")]
+    #[error("the URL does not start with `http://` or `https://`")]
     Scheme,
     /// It contains a user name or a password.
-    #[error("the url contains a user name or a password")]
+    #[error("the URL contains a user name or a password")]
     UserInfo,
     /// It has a fragment.
-    #[error("the url has a fragment (`#...`), which is never sent")]
+    #[error("the URL has a fragment (`#...`), which is never sent")]
     Fragment,
     /// A header name with characters that no header has.
     #[error("`{0}` is not a header name")]
@@ -211,23 +211,23 @@ mod tests {
 
     #[test]
     fn invalid_addresses_are_refused() {
-        let scheme = "the url does not start with `http://` or `https://`";
+        let scheme = "the URL does not start with `http://` or `https://`";
         for url in ["", "h/mcp", "/mcp", "ftp://h/", "stdio://x", "localhost:80"] {
             check(url, &[], scheme);
         }
         for url in ["http://u:p@h/", "http://u@h/"] {
-            check(url, &[], "the url contains a user name or a password");
+            check(url, &[], "the URL contains a user name or a password");
         }
-        check("http://h/#x", &[], "the url has a fragment (`#...`), which is never sent");
-        check("http://h#x", &[], "the url has a fragment (`#...`), which is never sent");
-        check("http://h\u{f6}/", &[], "the url is not valid: it has a character that is not ASCII");
+        check("http://h/#x", &[], "the URL has a fragment (`#...`), which is never sent");
+        check("http://h#x", &[], "the URL has a fragment (`#...`), which is never sent");
+        check("http://h\u{f6}/", &[], "the URL is not valid: it has a character that is not ASCII");
         for url in ["http://h:x/", "http://h:99999/", "http://h:0/", "http://h:/"] {
             let told = upstream(url, &[], HttpTransport::Sse).map_err(|error| error.to_string());
-            assert!(told.as_ref().is_err_and(|text| text.starts_with("the url is not valid: ")), "{url}: {told:?}");
+            assert!(told.as_ref().is_err_and(|text| text.starts_with("the URL is not valid: ")), "{url}: {told:?}");
         }
         for url in ["http:///mcp", "http://", "http://?x", "http://h h/", "http://h/a b", "http://:80/"] {
             let told = upstream(url, &[], HttpTransport::Sse).map_err(|error| error.to_string());
-            assert!(told.as_ref().is_err_and(|text| text.starts_with("the url is not valid: ")), "{url}: {told:?}");
+            assert!(told.as_ref().is_err_and(|text| text.starts_with("the URL is not valid: ")), "{url}: {told:?}");
         }
     }
 

@@ -93,10 +93,23 @@ const COMMANDS: &[(&str, &[Meaning])] = &[
             number(LEASH_FAILED, "leash itself failed, for example because the address is in use."),
         ],
     ),
-    ("ps", &[number(OK, "The list was printed, even if it is empty."), BAD_USAGE, NO_LEDGER]),
+    (
+        "ps",
+        &[
+            number(OK, "The list was printed, even if it is empty."),
+            number(NOT_ALL, "No such session is alive."),
+            BAD_USAGE,
+            NO_LEDGER,
+        ],
+    ),
     (
         "why",
-        &[number(OK, "The answer was printed."), number(NOT_ALL, "There is no such process."), BAD_USAGE, NO_LEDGER],
+        &[
+            number(OK, "The answer was printed."),
+            number(NOT_ALL, "No such process or run is alive."),
+            BAD_USAGE,
+            NO_LEDGER,
+        ],
     ),
     (
         "reap",

@@ -92,7 +92,7 @@ pub(super) fn rows(runs: &[HostRun]) -> Vec<Row> {
         let killed = run.ending == HostEnding::Kill;
         let servers_rule = if killed { rule::HOST_KILLED } else { rule::HOST_SERVERS };
         let row = |what: &str, title: String, rule, seen| Row::new(format!("host.{word}.{what}"), title, rule, seen);
-        rows.push(row("leaves", format!("leaves on {how}"), rule::HOST_LEAVES, leaves(run, works)).took(run.took));
+        rows.push(row("leaves", format!("exits on {how}"), rule::HOST_LEAVES, leaves(run, works)).took(run.took));
         rows.push(row("servers", format!("no process survives {how}"), servers_rule, servers(run)));
         rows.push(row("sessions", format!("sessions are deleted on {how}"), rule::HOST_DELETE, sessions(run)));
     }
@@ -130,7 +130,7 @@ fn unknown(run: &HostRun) -> Option<Observation> {
     }
     // For a host that finishes its work and exits, this is the normal exit.
     if !run.stayed && run.ending != HostEnding::Exit {
-        return Some(skip("it had left before it was ended"));
+        return Some(skip("it had exited before leash ended it"));
     }
     None
 }
@@ -147,17 +147,17 @@ fn leaves(run: &HostRun, works: bool) -> Observation {
         return skipped;
     }
     match (run.left_after, run.ending) {
-        (Some(_), _) if !run.stayed => pass("it left by itself"),
+        (Some(_), _) if !run.stayed => pass("it exited by itself"),
         (Some(after), _) => pass(format!("in {}", duration::rough(after))),
         // A host need not read its stdin.
-        (None, HostEnding::Exit) => skip("it does not leave when its stdin is closed"),
+        (None, HostEnding::Exit) => skip("it does not exit when its stdin is closed"),
         (None, _) => fail(format!("still there after {}", duration::rough(run.time_limit))),
     }
 }
 
 /// The reason to skip a run without a finding. Processes that were left are a finding in any case.
 fn nothing_found(run: &HostRun) -> Option<Observation> {
-    unknown(run).or_else(|| run.left_after.is_none().then(|| skip("the host did not leave")))
+    unknown(run).or_else(|| run.left_after.is_none().then(|| skip("the host did not exit")))
 }
 
 /// A killed host can do nothing, so this is only a warning; users are harmed all the same.

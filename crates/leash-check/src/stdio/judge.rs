@@ -68,7 +68,7 @@ fn handshake(run: &StdioRun) -> Observation {
         }
         Some(Handshake::Refused(why)) => fail(with_words(why)),
         Some(Handshake::Silent) => fail(with_words("no answer to `initialize`")),
-        Some(Handshake::Left) => fail(with_words("it left during the handshake")),
+        Some(Handshake::Left) => fail(with_words("it exited during the handshake")),
         None => skip("not tried"),
     }
 }
@@ -165,7 +165,7 @@ fn starts_again(first: Option<&Handshake>, again: Option<&Handshake>) -> Observa
         }
         (Some(Handshake::Done { .. }), Some(Handshake::Refused(why))) => fail(why.clone()),
         (Some(Handshake::Done { .. }), Some(Handshake::Silent)) => fail("no answer to `initialize` any more"),
-        (Some(Handshake::Done { .. }), Some(Handshake::Left)) => fail("it left during the handshake"),
+        (Some(Handshake::Done { .. }), Some(Handshake::Left)) => fail("it exited during the handshake"),
         _ => skip("there was no handshake"),
     }
 }

@@ -56,14 +56,14 @@ const fn probe(id: &'static str, title: &'static str, stage: ExitStage, ask: Exi
 
 /// All runs. The first one also shows whether the program is a server at all.
 pub(super) const PLAN: [Probe; 10] = [
-    probe("stdio.eof", "leaves at the end of input", Ready, Eof),
-    probe("stdio.term", "leaves on SIGTERM", Ready, Term),
-    probe("stdio.host-gone", "leaves when the host is killed", Ready, HostGone),
-    probe("stdio.eof-in-flight", "leaves at the end of input, with a call in flight", InFlight, Eof),
-    probe("stdio.term-in-flight", "leaves on SIGTERM, with a call in flight", InFlight, Term),
-    probe("stdio.eof-at-start", "leaves at the end of input, right after its start", Started, Eof),
-    probe("stdio.eof-before-handshake", "leaves at the end of input, before the handshake", Up, Eof),
-    probe("stdio.term-before-handshake", "leaves on SIGTERM, before the handshake", Up, Term),
-    probe("stdio.eof-during-handshake", "leaves at the end of input, during the handshake", Greeting, Eof),
-    probe("stdio.term-during-handshake", "leaves on SIGTERM, during the handshake", Greeting, Term),
+    probe("stdio.eof", "exits at the end of input", Ready, Eof),
+    probe("stdio.term", "exits on SIGTERM", Ready, Term),
+    probe("stdio.host-gone", "exits when the host is killed", Ready, HostGone),
+    probe("stdio.eof-in-flight", "exits at the end of input, with a call in flight", InFlight, Eof),
+    probe("stdio.term-in-flight", "exits on SIGTERM, with a call in flight", InFlight, Term),
+    probe("stdio.eof-at-start", "exits at the end of input, right after its start", Started, Eof),
+    probe("stdio.eof-before-handshake", "exits at the end of input, before the handshake", Up, Eof),
+    probe("stdio.term-before-handshake", "exits on SIGTERM, before the handshake", Up, Term),
+    probe("stdio.eof-during-handshake", "exits at the end of input, during the handshake", Greeting, Eof),
+    probe("stdio.term-during-handshake", "exits on SIGTERM, during the handshake", Greeting, Term),
 ];

@@ -74,7 +74,7 @@ mod tests {
                 "leash.json:7:13: server `tilde`: command `~/server` was not found (write `${HOME}` instead of `~`)",
                 "leash.json:8:13: server `gone`: command `/nowhere/server` was not found (check the path; it is taken relative to `cwd`)",
                 "leash.json:9:13: server `data`: `/etc/passwd` cannot be executed: permission denied (make it executable: chmod +x /etc/passwd)",
-                "leash.json:10:13: server `cwd`: cannot change to `/nowhere`: No such file or directory (os error 2) (check its `cwd`; it is taken relative to where leash was started)",
+                "leash.json:10:13: server `cwd`: cannot change to the directory `/nowhere`: No such file or directory (os error 2) (check its `cwd`; it is taken relative to where leash was started)",
             ],
         );
     }

@@ -136,7 +136,7 @@ impl<'a> ConfigReader<'a> {
         } else if after.starts_with('\'') {
             Some("JSON has double quotes only")
         } else {
-            None
+            Some("correct the file at this place")
         };
         let FilePosition { file, line, column } = self.place(offset);
         let what = format!("this is not JSON: {why}");

@@ -300,7 +300,7 @@ mod tests {
                 "/nmae: unknown key `nmae` in the request",
                 "/mcpServers/a~1b~0: `a/b~` cannot be the name of a server",
                 "/mcpServers/b/args/1: `args` in server `b` must be a text in double quotes, not a number",
-                "/mcpServers/c/url: `url` in server `c`: the url does not start with `http://` or `https://`",
+                "/mcpServers/c/url: `url` in server `c`: the URL does not start with `http://` or `https://`",
                 "/mcpServers/d/leash/idle: `idle` in server `d` must be a duration in double quotes, not a number",
                 "/owner/pid: `pid` in `owner` must be the number of a process",
                 "/ttl: `ttl` in the request: `soon` does not start with a whole number",

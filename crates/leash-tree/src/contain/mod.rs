@@ -42,18 +42,18 @@ fn reason_to_skip(containment: Containment, wish: ContainmentWish, situation: Si
         return Some("not asked for: it changes the pids that a server sees".to_owned());
     }
     if wish.at_least.is_some_and(|least| containment < least) {
-        return Some("less than what is required".to_owned());
+        return Some("weaker than the required containment".to_owned());
     }
     let needs_proc = matches!(containment, Containment::Reaper | Containment::Unit);
     if needs_proc && !situation.own_proc {
-        return Some("/proc is not ours".to_owned());
+        return Some("/proc does not show this PID namespace".to_owned());
     }
     let spares_die = matches!(containment, Containment::Sealed | Containment::Unit);
     if spares_die && situation.spares {
-        return Some("nothing can be spared in it".to_owned());
+        return Some("`spare` does not work in it".to_owned());
     }
     if situation.caps && !matches!(containment, Containment::Leaf | Containment::Unit) {
-        return Some("memory and process caps need a cgroup".to_owned());
+        return Some("limits of memory, processes and processor time need a cgroup".to_owned());
     }
     None
 }

@@ -205,7 +205,7 @@ impl Keeper {
         let (supervisor, keeper) = record
             .supervisor
             .zip(record.keeper)
-            .ok_or_else(|| AttemptError::Refused("/proc is not ours".to_owned()))?;
+            .ok_or_else(|| AttemptError::Refused("/proc does not show this PID namespace".to_owned()))?;
         unit::enter(&self.orders.bus, &record.run, supervisor, keeper).map_err(AttemptError::Refused)
     }
 

@@ -91,7 +91,7 @@ pub(crate) struct Run {
     /// Refuse to start with less than this containment
     #[arg(long, value_name = "NAME", conflicts_with = "contain")]
     pub(crate) require: Option<Containment>,
-    /// Time between the steps of the ending ladder; 0 kills at once
+    /// Time between the steps of an end (end of input, SIGTERM, SIGKILL); 0 kills at once
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = values::duration)]
     pub(crate) grace: Duration,
     /// The owners of the server: parent, ancestor, stdin, tty, pid:N or none; may be repeated
@@ -223,7 +223,7 @@ pub(crate) struct History {
 /// Show which containments work on this machine, and why the others do not
 ///
 /// leash tries each containment with a real process tree, and writes a file where it will write. It leaves nothing
-/// behind, also in the history. The exit code is 0 when leash can keep its promise here (reaper or better, and
+/// behind, not even a receipt. The exit code is 0 when leash can keep its promise here (reaper or better, and
 /// everything else is fine), else 1.
 #[derive(Debug, Args)]
 pub(crate) struct Doctor {

@@ -110,10 +110,10 @@ pub(crate) struct SingleServer {
     /// Most sessions at once of one client [default: nine tenths of all]
     #[arg(long, value_name = "COUNT", requires = "server")]
     pub(crate) max_sessions_per_client: Option<usize>,
-    /// Time between the steps of the ending ladder [default: 2s]
+    /// Time between the steps of an end (end of input, SIGTERM, SIGKILL) [default: 2s]
     #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration)]
     pub(crate) grace: Option<Duration>,
-    /// How long a session outlives its client's process [default: 5s]
+    /// Time from the exit of the client's process to the end of its session [default: 5s]
     #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration)]
     pub(crate) linger: Option<Duration>,
     /// How long the server may take to answer `initialize` [default: 60s]

@@ -77,8 +77,7 @@ fn find(socket: &Path, target: &AttachTarget) -> Result<String, Missing> {
 fn missing(error: &ControlClientError) -> Missing {
     let (hint, code) = match error {
         ControlClientError::NoDaemon(_) => (
-            "a session that was made through the control API ends with its `leash serve`; --control names another socket"
-                .to_owned(),
+            "start `leash serve` and create the session again, or name another socket with --control".to_owned(),
             exit_code::LEASH_FAILED,
         ),
         ControlClientError::Refused { problem, .. } if matches!(problem.as_str(), "no-such-session" | "ended") => (
@@ -86,12 +85,11 @@ fn missing(error: &ControlClientError) -> Missing {
             exit_code::NOT_ALL,
         ),
         ControlClientError::Refused { hint: Some(hint), .. } => (hint.clone(), exit_code::LEASH_FAILED),
-        ControlClientError::Stranger { .. } => {
-            ("nothing was sent; --control names the socket of your own `leash serve`".to_owned(), exit_code::LEASH_FAILED)
-        }
-        ControlClientError::TooLong(_) => {
-            ("a socket of this path can't exist; --control names another".to_owned(), exit_code::LEASH_FAILED)
-        }
+        ControlClientError::Stranger { .. } => (
+            "nothing was sent; --control names the socket of your own `leash serve`".to_owned(),
+            exit_code::LEASH_FAILED,
+        ),
+        ControlClientError::TooLong(_) => ("name a shorter path with --control".to_owned(), exit_code::LEASH_FAILED),
         _ => ("check that `leash serve` works; nothing was sent to the server".to_owned(), exit_code::LEASH_FAILED),
     };
     Missing { text: leash_model::error::with_causes(error), hint, code }

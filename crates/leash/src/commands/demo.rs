@@ -101,11 +101,13 @@ fn show(printer: Printer) -> u8 {
         printer.say("");
         printer.say(Text::new("receipt: ").and(message::receipt_line(receipt)));
     }
-    printer.say(format_args!(
-        "with leash everything was gone {} after the host's SIGKILL; what was left without it has been ended.",
-        span(with.took_ms)
-    ));
-    if with.alive.contains(&true) { exit_code::NOT_ALL } else { exit_code::OK }
+    let (took, is_left) = (span(with.took_ms), with.alive.contains(&true));
+    printer.say(match is_left {
+        true => format!("With leash, a process was left {took} after the host was killed."),
+        false => format!("With leash, every process was gone {took} after the host was killed."),
+    });
+    printer.say("leash has now ended the processes that were left.");
+    if is_left { exit_code::NOT_ALL } else { exit_code::OK }
 }
 
 /// The result of killing a host.

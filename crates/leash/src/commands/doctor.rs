@@ -148,7 +148,7 @@ fn ground(places: &Places, defaults: &Result<Vec<RunDefault>, DefaultMistake>) -
     };
     vec![
         DoctorFinding::new("kernel", kernel),
-        DoctorFinding::new("/proc", Proc::own().map(|_| "our own".to_owned())),
+        DoctorFinding::new("/proc", Proc::own().map(|_| "shows this PID namespace".to_owned())),
         DoctorFinding::new("runtime directory", runtime),
         DoctorFinding::new("receipts", receipts),
         search_path(),
@@ -216,7 +216,7 @@ impl Diagnosis {
             let fine = if finding.fine { "fine" } else { "NO" };
             vec![finding.what.clone(), fine.to_owned(), text.clone()]
         };
-        let columns = [Column::new("GROUND"), Column::new("").verdict(), Column::new("").cut(0)];
+        let columns = [Column::new("REQUIREMENT"), Column::new("").verdict(), Column::new("").cut(0)];
         text.append(within(limit, &columns, &self.ground.iter().map(row).collect::<Vec<_>>()));
         text.line("");
         if verbose {

@@ -44,6 +44,9 @@ pub(crate) fn history(args: &History) -> u8 {
         return exit_code::OK;
     }
     printer.data(&listing(&newest, &sessions, &ids));
+    if newest.is_empty() {
+        printer.note("No session has ended here. `leash ps` lists those that are alive.");
+    }
     exit_code::OK
 }
 

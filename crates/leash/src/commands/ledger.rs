@@ -6,6 +6,7 @@ use leash_model::receipt::Receipt;
 use leash_tree::ledger::receipts;
 use leash_tree::ledger::store::Store;
 
+use crate::output::message::counted;
 use crate::output::printer::Printer;
 use crate::{exit_code, places};
 
@@ -33,7 +34,8 @@ pub(crate) fn receipts(printer: Printer) -> Result<Vec<Receipt>, u8> {
         let problem = match receipts::read(path) {
             Ok((found, broken)) => {
                 all.extend(found);
-                (broken > 0).then(|| format!("{broken} lines of {} are not receipts", path.display()))
+                (broken > 0)
+                    .then(|| format!("{} of {} cannot be read as receipts", counted(broken, "line"), path.display()))
             }
             Err(error) if number == 0 => {
                 printer.error_text(format!("cannot read {}: {error}", path.display()), Some("check XDG_STATE_HOME"));

@@ -13,6 +13,7 @@ use super::unleashed::{self, Unleashed};
 use super::{attach, ledger};
 use crate::args::Ps;
 use crate::output::ids::ShortIds;
+use crate::output::message;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::{Column, table};
 use crate::output::text::{Text, add};
@@ -260,7 +261,7 @@ fn at_length(session: &AliveSession, args: &Ps, ids: &ShortIds) -> Text {
     let (age, memory) = (age(session.started_ms()), bytes(session.memory_bytes()));
     let mut text = Text::default();
     add(&mut text, format_args!("{}  {members}, {age}, {}", ids.of(&session.id), session_state(session)));
-    add(&mut text, format_args!("  owners: {owners}; {} processes, {memory}", session.processes()));
+    add(&mut text, format_args!("  owners: {owners}; {}, {memory}", message::processes(session.processes())));
     text.append(session.members.iter().map(|member| details(member, args, ids)).collect::<Text>().indented());
     text
 }
@@ -273,7 +274,7 @@ fn details(member: &SessionMember, args: &Ps, ids: &ShortIds) -> Text {
     if let MemberKind::Tree { record, processes } = &member.kind {
         add(&mut text, format_args!("  command: {}", record.command.join(" ")));
         let memory = bytes(member.memory_bytes().unwrap_or_default());
-        add(&mut text, format_args!("  owners: {}; {} processes, {memory}", owners(member), processes.len()));
+        add(&mut text, format_args!("  owners: {}; {}, {memory}", owners(member), message::processes(processes.len())));
         if args.verbose {
             client_details(member, &mut text);
             more(record, ids, &mut text);

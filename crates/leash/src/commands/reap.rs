@@ -196,8 +196,10 @@ fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
     }
     let due: Vec<&(&Finding, TreeResources)> = listed.iter().filter(|(finding, _)| is_due(finding, args)).collect();
     let memory: u64 = due.iter().map(|(_, resources)| resources.memory + resources.swap).sum();
-    let (ended, back) = (due.len(), bytes(memory));
-    printer.say(format_args!("{ended} would be ended, {back} would come back; `leash reap --yes` does it"));
+    match due.len() {
+        0 => printer.say("none of them would be ended; `leash why PID` says what ends one of them"),
+        ended => printer.say(format_args!("{ended} would be ended, {} would be freed; --yes does it", bytes(memory))),
+    }
 }
 
 const COLUMNS: [Column; 8] = [
@@ -241,8 +243,8 @@ fn report(printer: Printer, as_json: bool, done: &[Done]) -> u8 {
                 Err((finding, why)) => printer.say(format_args!("{}: not ended: {why}", evidence::subject(finding))),
             }
         }
-        let back: u64 = done.iter().flatten().flat_map(Receipt::trees).map(|tree| tree.memory_bytes).sum();
-        printer.say(format_args!("{} ended, {} came back", done.iter().flatten().count(), bytes(back)));
+        let freed: u64 = done.iter().flatten().flat_map(Receipt::trees).map(|tree| tree.memory_bytes).sum();
+        printer.say(format_args!("{} ended, {} freed", done.iter().flatten().count(), bytes(freed)));
     }
     if nothing_left { exit_code::OK } else { exit_code::NOT_ALL }
 }

@@ -283,7 +283,8 @@ fn conclude(files: &[FileUndo], decision: Decision, printer: Printer) {
             let clients = and_list(&clients_of(written.map(|client| client.name)));
             printer.note(format!("{text} taken off the leash; restart {clients}"));
         }
-        (Decision::DryRun, Some(text)) => printer
-            .note(format!("{text} would be taken off the leash; nothing was written: `leash release --yes` does it")),
+        (Decision::DryRun, Some(text)) => {
+            printer.note(format!("{text} would be taken off the leash; nothing was written: --yes writes the changes"))
+        }
     }
 }

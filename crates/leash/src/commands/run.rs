@@ -61,9 +61,9 @@ pub(super) fn terms(
 ) -> Result<(Vec<OwnerWish>, Option<String>), UsageProblem> {
     if labels.len() > limits::LABELS {
         let text = format!("{} labels are too many, {} are allowed", labels.len(), limits::LABELS);
-        return Err(refuse(text, "labels are for listings; put data elsewhere"));
+        return Err(refuse(text, "remove some of the --label options"));
     }
-    let owners = wishes(owners).map_err(|text| refuse(text, "leave --owner out to be owned by the parent process"))?;
+    let owners = wishes(owners).map_err(|text| refuse(text, "remove `--owner none`, or the other owners"))?;
     let session = session.map(SessionName::resolve).transpose();
     let session = session.map_err(|unresolved| refuse(unresolved.text, unresolved.hint))?;
     Ok((owners, session.or_else(|| session_of(session_env?, printer))))

@@ -62,7 +62,9 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
             // Print these lines only with `-v`: the program that started the daemon has its own output.
             Notice::Listening(address) if on_demand => printer.progress("Listening", format!("http://{address}")),
             Notice::Serves { server, url } if on_demand => printer.progress("Serves", format!("{server}: {url}")),
-            Notice::Draining(sessions) if on_demand => printer.progress("Stopping", format!("{sessions} sessions")),
+            Notice::Draining(sessions) if on_demand => {
+                printer.progress("Stopping", message::counted(sessions, "session"))
+            }
             notice => tell(printer, &notice),
         }),
         server_log: Box::new(move |server, line| printer.server_line(server, line)),
@@ -293,7 +295,8 @@ pub(super) fn tell(printer: Printer, notice: &Notice) {
         Notice::ControlSocket(path) => printer.progress("Control", path.display()),
         Notice::ControlListening(address) => printer.note(format!("control API on http://{address}")),
         Notice::TakenOver(sessions) => {
-            printer.note(format!("continuing with {sessions} sessions of a gateway that was killed"));
+            let sessions = message::counted(*sessions, "session");
+            printer.note(format!("continuing with {sessions} of a gateway that was killed"));
         }
         Notice::Swept(receipt) => printer.progress("Swept", message::receipt_line(receipt)),
         Notice::Opened { session, server, client } => {
@@ -314,7 +317,8 @@ pub(super) fn tell(printer: Printer, notice: &Notice) {
         }
         Notice::Draining(0) => printer.note("stopping"),
         Notice::Draining(sessions) => {
-            printer.note(format!("stopping: ending {sessions} sessions (a second signal does not wait for them)"));
+            let sessions = message::counted(*sessions, "session");
+            printer.note(format!("stopping: ending {sessions} (after a second signal, leash does not wait for them)"));
         }
         Notice::Warning(text) => printer.warning(text),
     }

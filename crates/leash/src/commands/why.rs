@@ -109,7 +109,7 @@ fn about_finding(finding: &Finding, process: &Process, run: Option<&LeashedRun>)
     } else if pid != finding.root.pid {
         add(&mut text, format_args!("Process {pid} ({name}) belongs to it."));
     }
-    add(&mut text, format_args!("It is taken for that because {}.", evidence::sentence(&finding.identified_by)));
+    add(&mut text, format_args!("leash knows it because {}.", evidence::sentence(&finding.identified_by)));
     for fact in &finding.evidence {
         add(&mut text, format_args!("- {}", evidence::sentence(fact)));
     }

@@ -5,6 +5,7 @@ use leash_orphans::facts::{StdioStream, UnreadReason};
 use leash_orphans::{Evidence, Finding, TreeRole, Verdict};
 
 use super::ids::short;
+use super::message;
 use super::printer::{bytes, span};
 
 /// A short description of the finding.
@@ -81,17 +82,19 @@ pub(crate) fn sentence(evidence: &Evidence) -> String {
         Evidence::MemberAtTerminal { member } => format!("its process {} uses a terminal", pid(member)),
         Evidence::MemberUnread { member } => format!("leash can't see which process holds its process {}", pid(member)),
         Evidence::Serves { port } => format!("a client is connected to it on port {port}"),
-        Evidence::OthersUnread { count } => format!("{count} processes that may hold it could not be read"),
+        Evidence::OthersUnread { count } => {
+            format!("{} that may hold it could not be read", message::processes(*count))
+        }
         Evidence::OthersHidden => "a process that can't be seen here may hold it".to_owned(),
         Evidence::NotSettled { gone_ms, needed_ms } => format!(
             "its pipes have been closed for {} of the {} that its host has to end it properly",
             span(*gone_ms),
             span(*needed_ms)
         ),
-        Evidence::Leashed { session } => format!("a leash supervises it (session {})", short(session)),
-        Evidence::LeashLost { session } => format!("its leash is gone (session {})", short(session)),
+        Evidence::Leashed { session } => format!("leash supervises it (session {})", short(session)),
+        Evidence::LeashLost { session } => format!("leash and its keeper are gone (session {})", short(session)),
         Evidence::ForeignLeash { session } if session.is_empty() => {
-            "it is a leash that our ledger does not know".to_owned()
+            "it is a process of leash that our ledger does not know".to_owned()
         }
         Evidence::ForeignLeash { session } => {
             format!("it belongs to session {}, which our ledger does not know", short(session))

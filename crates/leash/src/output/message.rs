@@ -22,8 +22,8 @@ pub(crate) fn tell(printer: Printer, event: &Event) {
         }
         Event::Ending { why, rung, members } => {
             let step = match rung {
-                Rung::Eof => "waiting for the server to leave (a signal moves on)",
-                Rung::Term => "SIGTERM sent (a further signal kills)",
+                Rung::Eof => "waiting for the server to exit (a signal ends the wait)",
+                Rung::Term => "SIGTERM sent (another signal kills)",
                 Rung::Kill => "killing",
             };
             printer.progress("Ending", format!("{}: {}, {step}", why.describe(), processes(*members)));
@@ -52,7 +52,8 @@ pub(crate) fn fate_word(fate: &Fate) -> &'static str {
     }
 }
 
-fn processes(count: usize) -> String {
+/// The number of processes, with the word.
+pub(crate) fn processes(count: usize) -> String {
     if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }
 }
 
@@ -76,9 +77,12 @@ pub(crate) fn receipt_line(receipt: &Receipt) -> Text {
     }
     let mut held: Vec<String> = receipt.trees().map(|tree| tree_line(tree, receipt.took_ms)).collect();
     held.extend(receipt.upstreams().map(|upstream| upstream_line(upstream, receipt.took_ms)));
-    let containment = receipt.containment.map(Containment::name);
+    let containment = match receipt.ended_by {
+        EndedBy::Reap => "no containment",
+        _ => receipt.containment.map_or("containment unknown", Containment::name),
+    };
     let means = match receipt.trees().next() {
-        Some(_) => format!("{}, by {by}", containment.unwrap_or("containment unknown")),
+        Some(_) => format!("{containment}, by {by}"),
         None => format!("by {by}"),
     };
     let (name, session, why) = (&receipt.name, short(&receipt.session), receipt.why());
@@ -137,7 +141,7 @@ pub(crate) fn held<'h>(holdings: impl Iterator<Item = &'h Holding>) -> String {
     if !trees.is_empty() {
         let members = trees.iter().map(|tree| tree.members).sum();
         let memory = trees.iter().map(|tree| tree.memory_bytes).sum();
-        held.push(format!("{}, {}, {} back", counted(trees.len(), "server"), processes(members), bytes(memory)));
+        held.push(format!("{}, {}, {} freed", counted(trees.len(), "server"), processes(members), bytes(memory)));
     }
     if upstreams > 0 {
         held.push(counted(upstreams, "upstream session"));
@@ -152,12 +156,12 @@ pub(crate) fn counted(count: usize, what: &str) -> String {
 
 fn tree_line(tree: &TreeEnd, took_ms: u64) -> String {
     let how = match tree.how {
-        How::Exited => "left by itself",
-        How::Eof => "left after end of input",
-        How::Term => "left after SIGTERM",
+        How::Exited => "exited by itself",
+        How::Eof => "exited after end of input",
+        How::Term => "exited after SIGTERM",
         How::Kill => "killed",
     };
-    format!("{}, {how} in {}, {} back", processes(tree.members), span(took_ms), bytes(tree.memory_bytes))
+    format!("{}, {how} in {}, {} freed", processes(tree.members), span(took_ms), bytes(tree.memory_bytes))
 }
 
 fn upstream_line(upstream: &UpstreamEnd, took_ms: u64) -> String {

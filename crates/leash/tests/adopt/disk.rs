@@ -129,7 +129,7 @@ fn empty_files_are_left_alone() {
         home.put(".config/goose/config.yaml", if is_json { "extensions:\n" } else { text });
         let answer = home.adopt(&["--all"]);
         assert_eq!(
-            answer.stderr, "nothing to do: leash found no MCP server in the configuration files of these clients\n",
+            answer.stderr, "nothing to do: leash found no MCP server in the configuration files of MCP clients\n",
             "{text:?}"
         );
         assert_eq!(home.text(".claude.json"), text);

@@ -28,7 +28,7 @@ fn a_project_file_in_this_directory_is_named() {
         &["adopt", "--leash", "leash"],
         &expect![[r#"
             Claude Code: 2 servers in DIR/.mcp.json are left alone: the file belongs to the project in this directory, and others may share it (add --project .)
-            1 server in 1 file would be put on the leash; nothing was written: `leash adopt --yes` does it
+            1 server in 1 file would be put on the leash; nothing was written: --yes writes the changes
             [0]
         "#]],
     );
@@ -93,7 +93,7 @@ fn without_a_configuration_there_is_nothing_to_do() {
         &Home::new(),
         &["adopt"],
         &expect![[r#"
-            nothing to do: leash found no MCP server in the configuration files of these clients
+            nothing to do: leash found no MCP server in the configuration files of MCP clients
             [0]
         "#]],
     );
@@ -112,7 +112,7 @@ fn changes_for_sign_in_and_containers_are_warned_about() {
             warning: Claude Code: `git`: a daemon runs its container: leash ends the command, but can't check that the container is gone (keep `-i --rm` in its arguments)
             warning: Claude Code: `pod`: podman's own processes are in its tree: leash ends them with it, also the pause process that other containers of yours may need
             warning: Claude Code: `web`: it goes through `leash connect`, where the client can't sign in (OAuth); if it must, `leash release --server web` undoes it
-            4 servers in 1 file would be put on the leash; nothing was written: `leash adopt --yes` does it
+            4 servers in 1 file would be put on the leash; nothing was written: --yes writes the changes
             [0]
         "#]],
     );

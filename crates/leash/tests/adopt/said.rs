@@ -43,7 +43,7 @@ fn without_a_terminal_nothing_is_written() {
            }
          }
         Cursor: `b` is left alone: it is an HTTP server (add --server b, or --all for every HTTP server)
-        1 server in 1 file would be put on the leash; nothing was written: `leash adopt --yes` does it
+        1 server in 1 file would be put on the leash; nothing was written: --yes writes the changes
         [0]
     "#]],
     );
@@ -66,7 +66,7 @@ fn without_a_terminal_nothing_is_written() {
              "b": { "url": "https://h/mcp" }
            }
          }
-        1 server in 1 file would be taken off the leash; nothing was written: `leash release --yes` does it
+        1 server in 1 file would be taken off the leash; nothing was written: --yes writes the changes
         [0]
     "#]],
     );

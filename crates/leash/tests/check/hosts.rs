@@ -102,7 +102,7 @@ fn a_host_that_leaves_by_itself_is_judged() {
     let answer = check(&mut scene, &deps, &[deps.python().into(), script("host.py"), "brief".into()]);
     let seen = |what: &str| row(&answer, &format!("host.exit.{what}"))["status"].clone();
     assert_eq!(["leaves", "servers", "sessions"].map(seen), ["pass"; 3], "{answer:?}");
-    assert_eq!(row(&answer, "host.exit.leaves")["detail"], "it left by itself", "{answer:?}");
+    assert_eq!(row(&answer, "host.exit.leaves")["detail"], "it exited by itself", "{answer:?}");
     // It would not stay, so it was killed in the middle of its work.
     assert!(row(&answer, "host.kill.leaves")["detail"].to_string().starts_with("\"in "), "{answer:?}");
 }

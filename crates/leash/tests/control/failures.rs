@@ -55,7 +55,7 @@ fn commands_that_cannot_be_executed() {
         &mut stage,
         &json!({"command": "/usr"}),
         &json!({"kind": "is_directory", "path": "/usr"}),
-        ("`/usr` cannot be executed: it is a directory", "name a program; a directory cannot be executed"),
+        ("`/usr` cannot be executed: it is a directory", "name a program, not a directory"),
     );
     check(
         &mut stage,
@@ -69,7 +69,7 @@ fn commands_that_cannot_be_executed() {
         &json!({"command": "true", "cwd": "/nowhere"}),
         &json!({"kind": "working_directory", "dir": "/nowhere", "cause": cause}),
         (
-            &format!("cannot change to `/nowhere`: {cause}"),
+            &format!("cannot change to the directory `/nowhere`: {cause}"),
             "check its `cwd`; it is taken relative to where leash was started",
         ),
     );
@@ -98,7 +98,7 @@ fn refused_containment_is_explained() {
     assert_eq!(refused["containment"], "unit", "{problem}");
     let why = format!("no acceptable containment works here; not unit: {}", refused["why"].as_str().expect("a reason"));
     assert_eq!(problem["why"], why);
-    let hint = "run `leash doctor` to see what works here, or ask for less (`contain`, `require`, `memory`, `pids`)";
+    let hint = "run `leash doctor` to see what works here, or ask for less (`contain`, `require`, `spare`, `memory`, `pids`, `cpu`)";
     assert_eq!(problem["hint"], hint);
     stage.gateway.stop();
 }

@@ -137,7 +137,7 @@ fn ending(line: &str) -> String {
         let before = before.trim_end_matches(|sign: char| sign.is_ascii_digit());
         line = format!("receipt: sample [ID]: {before}COUNT processes,{after}");
     }
-    for way in ["left after SIGTERM in TIME", "left at the end of input in TIME", "killed in TIME"] {
+    for way in ["exited after SIGTERM in TIME", "exited after end of input in TIME", "killed in TIME"] {
         line = line.replace(way, "ENDED in TIME");
     }
     for step in ["term", "kill", "eof"] {
@@ -173,8 +173,8 @@ fn what_differs_has_a_placeholder() {
     let facts = Facts { ids, uid: "3000000001".to_owned() };
     for (printed, normal) in [
         (
-            "tour: leash end; 2 servers, 1.2 MiB back; killed in 12ms",
-            "tour: leash end; 2 servers, SIZE back; ENDED in TIME",
+            "tour: leash end; 2 servers, 1.2 MiB freed; killed in 12ms",
+            "tour: leash end; 2 servers, SIZE freed; ENDED in TIME",
         ),
         ("files (pid 20012): live, 1m05s old", "files (pid PID): live, TIME old"),
         ("notes [0123456789abcdefghjkmnpqrs]: gone", "notes [ID]: gone"),

@@ -134,7 +134,7 @@ fn refused_containment() {
     let failure = failed(&scene, spec, &places(&scene));
     let StartFailure::Contain { refused } = &failure else { panic!("{failure:?}") };
     let told: Vec<_> = refused.iter().map(|refusal| (refusal.containment, refusal.why.as_str())).collect();
-    assert_eq!(told, [(Containment::Reaper, "memory and process caps need a cgroup")]);
+    assert_eq!(told, [(Containment::Reaper, "limits of memory, processes and processor time need a cgroup")]);
 }
 
 /// Each test is a process of its own.

@@ -23,6 +23,7 @@ const CASES: &[(&[&str], i32)] = &[
     (&["serve", "--config", "/no/such/file"], 2),
     (&["serve", "--listen", "127.0.0.1:1", "--name", "files", "--", "true"], 125),
     (&["ps"], 0),
+    (&["ps", "no-such-session"], 1),
     (&["ps", "--nonsense"], 2),
     (&["why", "1"], 0),
     (&["why", "999999999"], 1),

@@ -100,7 +100,7 @@ fn clients_of_a_killed_gateway_are_known_to_the_next() {
     gateway.signal(rustix::process::Signal::KILL);
     gateway.wait();
     let next = Gateway::start_at(&scene, &listen, words);
-    assert!(next.said().contains("continuing with 1 sessions"), "{}", next.said());
+    assert!(next.said().contains("continuing with 1 session of"), "{}", next.said());
     assert_eq!(listed(&scene, "http"), before);
     next.stop();
 }

@@ -136,22 +136,22 @@ fn not_a_url() {
     check(
         &["connect", "example.com/mcp"],
         &expect![[r#"
-        $ leash connect example.com/mcp
-        error: the url does not start with `http://` or `https://`
+            $ leash connect example.com/mcp
+            error: the URL does not start with `http://` or `https://`
 
-        hint: write it as in `https://example.com/mcp`
-        [2]
-    "#]],
+            hint: write it as in `https://example.com/mcp`
+            [2]
+        "#]],
     );
     check(
         &["connect", "https://user:hush@example.com/mcp"],
         &expect![[r#"
-        $ leash connect https://user:hush@example.com/mcp
-        error: the url contains a user name or a password
+            $ leash connect https://user:hush@example.com/mcp
+            error: the URL contains a user name or a password
 
-        hint: send them as a header: --header 'Authorization: Basic ...'
-        [2]
-    "#]],
+            hint: send them as a header: --header 'Authorization: Basic ...'
+            [2]
+        "#]],
     );
 }
 
@@ -238,12 +238,12 @@ fn not_an_owner() {
     check(
         &["connect", "--owner", "none", "--owner", "parent", "http://h/"],
         &expect![[r#"
-        $ leash connect --owner none --owner parent http://h/
-        error: `--owner none` cannot be combined with another owner
+            $ leash connect --owner none --owner parent http://h/
+            error: `--owner none` cannot be combined with another owner
 
-        hint: leave --owner out to be owned by the parent process
-        [2]
-    "#]],
+            hint: remove `--owner none`, or the other owners
+            [2]
+        "#]],
     );
 }
 

@@ -102,12 +102,12 @@ fn attach_without_a_daemon() {
     check(
         &["attach", "job-1/files"],
         &expect![[r#"
-        $ leash attach job-1/files
-        error: no `leash serve` listens on `DIR/run/control.sock`
+            $ leash attach job-1/files
+            error: no `leash serve` listens on `DIR/run/control.sock`
 
-        hint: a session that was made through the control API ends with its `leash serve`; --control names another socket
-        [125]
-    "#]],
+            hint: start `leash serve` and create the session again, or name another socket with --control
+            [125]
+        "#]],
     );
 }
 
@@ -117,12 +117,12 @@ fn attach_at_a_path_that_no_socket_can_have() {
     check(
         &["attach", "--control", &path, "job-1/files"],
         &expect![[r#"
-        $ leash attach --control DIR/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx job-1/files
-        error: `DIR/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx` is too long for a socket: N bytes, and the kernel takes 107
+            $ leash attach --control DIR/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx job-1/files
+            error: `DIR/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx` is too long for a socket: N bytes, and the kernel takes 107
 
-        hint: a socket of this path can't exist; --control names another
-        [125]
-    "#]],
+            hint: name a shorter path with --control
+            [125]
+        "#]],
     );
 }
 

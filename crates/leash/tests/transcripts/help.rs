@@ -92,7 +92,8 @@ fn help_of_run() {
                       Refuse to start with less than this containment
 
                   --grace <DURATION>
-                      Time between the steps of the ending ladder; 0 kills at once
+                      Time between the steps of an end (end of input, SIGTERM, SIGKILL); 0
+                      kills at once
 
                       [default: 2s]
 
@@ -425,7 +426,7 @@ fn help_of_doctor() {
             Show which containments work on this machine, and why the others do not
 
             leash tries each containment with a real process tree, and writes a file where
-            it will write. It leaves nothing behind, also in the history. The exit code is 0
+            it will write. It leaves nothing behind, not even a receipt. The exit code is 0
             when leash can keep its promise here (reaper or better, and everything else is
             fine), else 1.
 

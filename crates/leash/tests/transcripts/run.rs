@@ -60,12 +60,12 @@ fn no_owner_and_an_owner() {
     check(
         &["run", "--owner", "none", "--owner", "parent", "--", "true"],
         &expect![[r#"
-        $ leash run --owner none --owner parent -- true
-        error: `--owner none` cannot be combined with another owner
+            $ leash run --owner none --owner parent -- true
+            error: `--owner none` cannot be combined with another owner
 
-        hint: leave --owner out to be owned by the parent process
-        [2]
-    "#]],
+            hint: remove `--owner none`, or the other owners
+            [2]
+        "#]],
     );
 }
 
@@ -103,13 +103,13 @@ fn a_directory_that_is_not_there() {
     check(
         &["run", "--cwd", "/no/such/place", "--", "true"],
         &expect![[r#"
-        $ leash run --cwd /no/such/place -- true
-        error: cannot change to `/no/such/place`
-          Caused by: No such file or directory (os error 2)
+            $ leash run --cwd /no/such/place -- true
+            error: cannot change to the directory `/no/such/place`
+              Caused by: No such file or directory (os error 2)
 
-        hint: check --cwd
-        [125]
-    "#]],
+            hint: check --cwd
+            [125]
+        "#]],
     );
 }
 
@@ -134,9 +134,9 @@ fn caps_without_a_cgroup() {
         &expect![[r#"
             $ leash run --contain reaper --memory 1G -- true
             error: no acceptable containment works here
-              not reaper: memory and process caps need a cgroup
+              not reaper: limits of memory, processes and processor time need a cgroup
 
-            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --memory, --pids)
+            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --spare, --memory, --pids, --cpu)
             [125]
         "#]],
     );
@@ -149,9 +149,9 @@ fn spares_in_a_sealed_tree() {
         &expect![[r#"
             $ leash run --contain sealed --spare adb -- true
             error: no acceptable containment works here
-              not sealed: nothing can be spared in it
+              not sealed: `spare` does not work in it
 
-            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --memory, --pids)
+            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --spare, --memory, --pids, --cpu)
             [125]
         "#]],
     );
@@ -193,7 +193,7 @@ fn a_command_that_is_a_directory() {
             $ leash run -- /usr
             error: `/usr` cannot be executed: it is a directory
 
-            hint: name a program; a directory cannot be executed
+            hint: name a program, not a directory
             [126]
         "#]],
     );

@@ -139,10 +139,12 @@ fn help() {
                       Most sessions at once of one client [default: nine tenths of all]
 
                   --grace <DURATION>
-                      Time between the steps of the ending ladder [default: 2s]
+                      Time between the steps of an end (end of input, SIGTERM, SIGKILL)
+                      [default: 2s]
 
                   --linger <DURATION>
-                      How long a session outlives its client's process [default: 5s]
+                      Time from the exit of the client's process to the end of its session
+                      [default: 5s]
 
                   --init-timeout <DURATION>
                       How long the server may take to answer `initialize` [default: 60s]
@@ -199,24 +201,24 @@ fn every_mistake_at_once() {
         config,
         &["serve"],
         &expect![[r#"
-        $ leash serve
-        error: 7 mistakes in the configuration; nothing was started
-        DIR/.mcp.json:3:5: server `a` has neither `command` nor `url`
-          hint: write what starts it (`command`, `args`) or where it is (`url`)
-        DIR/.mcp.json:3:12: unknown key `comand` in server `a`
-          hint: did you mean `command`?
-        DIR/.mcp.json:4:5: server `b`: command `no-such-program-here` was not found
-          hint: it is in none of the directories of PATH: PATH
-        DIR/.mcp.json:4:66: `idle` in server `b`: `30 minutes` has an unknown unit
-          hint: write a number and a unit, as in "500ms", "30s", "30m", "12h" or "7d"
-        DIR/.mcp.json:5:19: `url` in server `c`: the url does not start with `http://` or `https://`
-          hint: write it as in `https://example.com/mcp`
-        DIR/.mcp.json:5:58: `X` in `headers` of server `c`: variable `LEASH_NO_SUCH_VARIABLE` is not set
-          hint: set it before leash is started, or give a default: `${LEASH_NO_SUCH_VARIABLE:-...}`
-        DIR/.mcp.json:7:24: 0.0.0.0:5327 can be reached from other machines, and there is no token
-          hint: set `token` in `leash`, for example to "${LEASH_TOKEN}", or listen on 127.0.0.1
-        [2]
-    "#]],
+            $ leash serve
+            error: 7 mistakes in the configuration; nothing was started
+            DIR/.mcp.json:3:5: server `a` has neither `command` nor `url`
+              hint: write what starts it (`command`, `args`) or where it is (`url`)
+            DIR/.mcp.json:3:12: unknown key `comand` in server `a`
+              hint: did you mean `command`?
+            DIR/.mcp.json:4:5: server `b`: command `no-such-program-here` was not found
+              hint: it is in none of the directories of PATH: PATH
+            DIR/.mcp.json:4:66: `idle` in server `b`: `30 minutes` has an unknown unit
+              hint: write a number and a unit, as in "500ms", "30s", "30m", "12h" or "7d"
+            DIR/.mcp.json:5:19: `url` in server `c`: the URL does not start with `http://` or `https://`
+              hint: write it as in `https://example.com/mcp`
+            DIR/.mcp.json:5:58: `X` in `headers` of server `c`: variable `LEASH_NO_SUCH_VARIABLE` is not set
+              hint: set it before leash is started, or give a default: `${LEASH_NO_SUCH_VARIABLE:-...}`
+            DIR/.mcp.json:7:24: 0.0.0.0:5327 can be reached from other machines, and there is no token
+              hint: set `token` in `leash`, for example to "${LEASH_TOKEN}", or listen on 127.0.0.1
+            [2]
+        "#]],
     );
 }
 
@@ -241,11 +243,12 @@ fn not_json() {
         "{",
         &["serve"],
         &expect![[r#"
-        $ leash serve
-        error: 1 mistake in the configuration; nothing was started
-        DIR/.mcp.json:1:2: this is not JSON: EOF while parsing an object
-        [2]
-    "#]],
+            $ leash serve
+            error: 1 mistake in the configuration; nothing was started
+            DIR/.mcp.json:1:2: this is not JSON: EOF while parsing an object
+              hint: correct the file at this place
+            [2]
+        "#]],
     );
 }
 

@@ -82,10 +82,11 @@ fn no_history() {
     check(
         &["history"],
         &expect![[r#"
-        $ leash history
-        ENDED  SESSION  SERVER  REASON  HOW  PROCS  TOOK  MEMORY  FATE
-        [0]
-    "#]],
+            $ leash history
+            ENDED  SESSION  SERVER  REASON  HOW  PROCS  TOOK  MEMORY  FATE
+            No session has ended here. `leash ps` lists those that are alive.
+            [0]
+        "#]],
     );
 }
 

@@ -131,15 +131,15 @@ fn invalid_urls_are_refused_without_showing_them() {
     for (url, told) in [
         (
             "ws://${TOKEN}/",
-            "the url does not start with `http://` or `https://` | write it as in `https://example.com/mcp`",
+            "the URL does not start with `http://` or `https://` | write it as in `https://example.com/mcp`",
         ),
         (
             "https://me:${TOKEN}@h/",
-            r#"the url contains a user name or a password | send them as a header: `"headers": {"Authorization": "Basic ${CREDENTIALS}"}`"#,
+            r#"the URL contains a user name or a password | send them as a header: `"headers": {"Authorization": "Basic ${CREDENTIALS}"}`"#,
         ),
         (
             "https://h/#${TOKEN}",
-            "the url has a fragment (`#...`), which is never sent | remove the `#` and what follows; write `%23` if it is part of the path",
+            "the URL has a fragment (`#...`), which is never sent | remove the `#` and what follows; write `%23` if it is part of the path",
         ),
     ] {
         check_server(&format!(r#"{{"url": §"{url}"}}"#), &[&format!("`url` in server `a`: {told}")]);
@@ -341,9 +341,12 @@ fn unknown_words_are_refused() {
 #[test]
 fn terms_that_no_containment_can_meet_are_refused() {
     for (terms, why) in [
-        (r#""contain": "group", "require": "leaf""#, "`group`: less than what is required"),
-        (r#""contain": "unit", "spare": ["adb"]"#, "`unit`: nothing can be spared in it"),
-        (r#""require": "sealed", "memory": "1G""#, "`sealed`: memory and process caps need a cgroup"),
+        (r#""contain": "group", "require": "leaf""#, "`group`: weaker than the required containment"),
+        (r#""contain": "unit", "spare": ["adb"]"#, "`unit`: `spare` does not work in it"),
+        (
+            r#""require": "sealed", "memory": "1G""#,
+            "`sealed`: limits of memory, processes and processor time need a cgroup",
+        ),
     ] {
         let hint = "look at `contain`, `require`, `spare`, `memory`, `pids` and `cpu` together";
         check_server(

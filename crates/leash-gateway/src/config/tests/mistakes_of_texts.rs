@@ -45,12 +45,12 @@ fn a_text_that_is_not_json_is_refused_with_a_hint() {
     for (text, told) in [
         ("{\n  §/* mine\n}", "key must be a string | JSON has no comments: remove them"),
         ("§# mine\n{}", "expected value | JSON has no comments: remove them"),
-        ("{\"a\": [1,§,]}", "expected value"),
+        ("{\"a\": [1,§,]}", "expected value | correct the file at this place"),
         ("{§'a': 1}", "key must be a string | JSON has double quotes only"),
-        ("{\"a\" §1}", "expected `:`"),
-        ("{\"\u{e4}\u{e4}\" §1}", "expected `:`"),
-        ("{\"a\": 1\n§", "EOF while parsing an object"),
-        ("{} §x", "trailing characters"),
+        ("{\"a\" §1}", "expected `:` | correct the file at this place"),
+        ("{\"\u{e4}\u{e4}\" §1}", "expected `:` | correct the file at this place"),
+        ("{\"a\": 1\n§", "EOF while parsing an object | correct the file at this place"),
+        ("{} §x", "trailing characters | correct the file at this place"),
     ] {
         check(text, &[&format!("this is not JSON: {told}")]);
     }

@@ -58,7 +58,7 @@ pub(super) fn conclude(changes: &[FileChange], passed: &[PassedOver], decision: 
         }
         Decision::DryRun => {
             let text = format!("{} would be put on the leash", of(&FileChange::is_change));
-            printer.note(format!("{text}; nothing was written: `leash adopt --yes` does it"));
+            printer.note(format!("{text}; nothing was written: --yes writes the changes"));
         }
         Decision::No if changes.iter().any(FileChange::is_change) => printer.note("nothing was written"),
         Decision::No => printer.note(nothing_to_do(changes, passed)),
@@ -80,7 +80,7 @@ fn nothing_to_do(changes: &[FileChange], passed: &[PassedOver]) -> String {
     passed.iter().for_each(|passed| add(passed.short, passed.servers.len()));
     let alone: usize = reasons.iter().map(|(_, number)| number).sum();
     if leashed + alone == 0 {
-        return "nothing to do: leash found no MCP server in the configuration files of these clients".to_owned();
+        return "nothing to do: leash found no MCP server in the configuration files of MCP clients".to_owned();
     }
     let mut text = format!("nothing to do: {} on the leash already", counted(leashed, "server"));
     if alone > 0 {

@@ -22,7 +22,7 @@ pub(super) fn find(given: Option<&Path>) -> Result<PathBuf, ServeRefusal> {
     let candidates = [Some(PathBuf::from(".mcp.json")), own];
     let found = candidates.iter().flatten().find(|file| file.exists()).map(|file| absolute(file));
     found.ok_or_else(|| {
-        let text = "there is no configuration: neither ./.mcp.json nor leash/leash.json in the config directory";
+        let text = "there is no configuration: neither ./.mcp.json nor $XDG_CONFIG_HOME/leash/leash.json";
         let hint = "name a file with --config, or one server: leash serve -- COMMAND";
         ServeRefusal::Text(text.to_owned(), hint.to_owned())
     })
