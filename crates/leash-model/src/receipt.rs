@@ -267,7 +267,7 @@ impl Exit {
 pub enum Fate {
     /// It is proved to be gone.
     Gone,
-    /// It was ended, and no process of it is found any more. This is no proof, because nothing contained it. Only
+    /// It was ended, and leash finds no process of it any more. This is no proof, because nothing contained it. Only
     /// `leash reap` and `leash watch` report this.
     Ended,
     /// It is not proved to be gone: a part of it may still be there.

@@ -58,7 +58,7 @@ pub(super) fn rows(facts: &HttpFacts) -> Vec<Row> {
         ),
         Row::new("http.unknown", "answers 404 to an unknown session", rule::TERMINATED, unknown(opened, facts)),
         Row::new("http.expiry", "ends idle sessions", rule::EXPIRY, expiry(opened, facts)),
-        Row::new("http.origin", "refuses a foreign origin", rule::ORIGIN, origin(facts.foreign.as_ref())),
+        Row::new("http.origin", "refuses a foreign origin", rule::ORIGIN, origin(opened, facts.foreign.as_ref())),
         Row::new("http.memory", "keeps no memory of ended sessions", rule::MEMORY, memory(&facts.memory)),
     ]
 }
@@ -142,8 +142,9 @@ fn expiry(opened: Option<&Answer>, facts: &HttpFacts) -> Observation {
     }
 }
 
-fn origin(foreign: Option<&Answer>) -> Observation {
+fn origin(opened: Option<&Answer>, foreign: Option<&Answer>) -> Observation {
     match foreign {
+        Some(Answer::Failed(_)) if matches!(opened, Some(Answer::Failed(_))) => skip("the server does not answer"),
         Some(Answer::Status { status: 403, .. }) => pass("403"),
         Some(Answer::Status { status: status @ 400..500, .. }) => warn(format!("refused with {status}, not with 403")),
         Some(answer @ Answer::Status { status: 200..300, .. }) => match answer.session() {

@@ -224,7 +224,7 @@ impl Diagnosis {
         }
         match &self.chosen {
             Ok(containment) => {
-                text.line(format_args!("leash run uses {containment} here."));
+                text.line(format_args!("`leash run` uses {containment} here."));
                 match verbose {
                     true => text.line(format_args!("It does not cover: {}.", containment.does_not_cover())),
                     false => text.line("`leash doctor -v` says more."),

@@ -72,7 +72,7 @@ const INTRODUCTION: &str = "\
 This page is generated from the code; [commands.json](commands.json) has the same for programs, as JSON Schema.
 
 `--json` prints one object on stdout; messages are on stderr. Every object has a `version`. A new field does not change the
-version, so ignore fields that you do not know. A field that disappears or changes its meaning raises it. A field is always
+version, so ignore fields that you do not know. A field that disappears or changes its meaning raises the version. A field is always
 there, unless its type says *optional*. Numbers that end in `_ms` are milliseconds, numbers that end in `_bytes` are bytes.
 
 | exit code | meaning for every command |

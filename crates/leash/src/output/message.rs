@@ -37,7 +37,7 @@ pub(crate) fn fate<'r>(mut receipts: impl Iterator<Item = &'r Receipt> + Clone) 
     if receipts.clone().all(Receipt::all_gone) {
         "all gone"
     } else if receipts.all(Receipt::nothing_left) {
-        "no process of it is found any more"
+        "leash finds no process of it any more"
     } else {
         "NOT all gone"
     }

@@ -50,6 +50,15 @@ fn every_wrong_response_is_a_finding() {
     check(&HttpFacts { deleted: down, ..good() }, &[("http.delete", Status::Fail), ("http.terminated", Status::Skip)]);
 }
 
+/// One finding is enough for a server that is not there.
+#[test]
+fn a_server_that_does_not_answer_is_one_finding() {
+    let down = || Some(Answer::Failed("cannot reach it".to_owned()));
+    let facts = HttpFacts { opened: down(), foreign: down(), ..HttpFacts::default() };
+    let failed = rows(&facts).into_iter().filter(|row| row.status == Status::Fail);
+    assert_eq!(failed.map(|row| row.id).collect::<Vec<_>>(), ["http.session"]);
+}
+
 #[test]
 fn a_server_that_refuses_delete_gives_a_warning() {
     let facts = HttpFacts { deleted: status(405), afterwards: status(200), ..good() };
