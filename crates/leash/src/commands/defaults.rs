@@ -283,7 +283,7 @@ mod tests {
             RunOption::all().iter().map(|option| format!("{} {}", option.variable(), option.key())).collect();
         let expected = "LEASH_CONTAIN contain, LEASH_REQUIRE require, LEASH_GRACE grace, LEASH_OWNER owner, LEASH_MAX_AGE maxAge, \
             LEASH_SESSION session, LEASH_SESSION_ENV sessionEnv, LEASH_NAME name, LEASH_LABEL label, LEASH_SPARE spare, \
-            LEASH_MEMORY memory, LEASH_PIDS pids, LEASH_CWD cwd, LEASH_ENV env, LEASH_VERBOSE verbose";
+            LEASH_MEMORY memory, LEASH_PIDS pids, LEASH_CPU cpu, LEASH_CWD cwd, LEASH_ENV env, LEASH_VERBOSE verbose";
         assert_eq!(names.join(", "), expected);
     }
 
