@@ -21,7 +21,9 @@ pub(crate) fn make(workspace: &Workspace, runs: &[TestRun]) -> Outcome<PathBuf> 
     fs::create_dir_all(&dir).map_err(Failure::at(&dir))?;
     workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
     workspace.fixture().run()?;
-    let mut script = "#!/bin/sh\n# Runs the tests. The exit code is 1 if one of them failed.\nfailed=0\n".to_owned();
+    let mut script =
+        "#!/bin/sh\n# Runs the tests. The exit code is 1 if one of them failed.\nfailed=0\nexport LEASH_BOX=1\n"
+            .to_owned();
     for (variable, program) in workspace.programs() {
         let name = place(Path::new(&program), &dir, None)?;
         script += &format!("export {variable}={INSIDE}/{name}\n");
@@ -29,7 +31,7 @@ pub(crate) fn make(workspace: &Workspace, runs: &[TestRun]) -> Outcome<PathBuf> 
     for run in runs {
         let name = place(&build(workspace, &run.file)?, &dir, Some(&run.file))?;
         let filters = run.filters.join(" ");
-        script += &format!("{INSIDE}/{name} --include-ignored --test-threads 2 {filters} || failed=1\n");
+        script += &format!("{INSIDE}/{name} --test-threads 2 {filters} || failed=1\n");
     }
     script += "exit $failed\n";
     let path = dir.join("run");

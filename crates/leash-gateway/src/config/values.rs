@@ -182,7 +182,7 @@ shapes! {
     lifetime: {"type": "string", "examples": ["30s", "10m", "1h"]},
     span_or_never: {"type": "string", "examples": ["30m", "never"]},
     size: {"type": ["integer", "string"], "minimum": 1, "examples": ["512M", 1_048_576]},
-    cpu: {"type": ["integer", "string"], "minimum": 1, "maximum": 10_000, "pattern": "^[0-9]+%?$", "examples": ["50%", 20]},
+    cpu: {"type": ["integer", "string"], "minimum": 1, "maximum": 10_000, "examples": ["50%", 20]},
     count: {"type": "integer", "minimum": 1},
     boolean: {"type": "boolean"},
 }

@@ -7,7 +7,7 @@ use crate::contain::leaf::MemoryUse;
 
 /// The decision about a tree with a memory budget.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum BudgetVerdict {
     /// It keeps to its budget, or has only just come near it.
     Within,
     /// The kernel has slowed it down for so long that it will not recover.
@@ -24,12 +24,12 @@ pub(crate) struct BudgetWatch {
 
 impl BudgetWatch {
     /// Looks at the use of memory now.
-    pub(crate) fn look(&mut self, usage: MemoryUse, now: Moment) -> Verdict {
+    pub(crate) fn look(&mut self, usage: MemoryUse, now: Moment) -> BudgetVerdict {
         self.slow_since = usage.is_slowed_down.then(|| self.slow_since.unwrap_or(now));
         match (usage.kills, self.deadline()) {
-            (1.., _) => Verdict::Killed,
-            (0, Some(deadline)) if now >= deadline => Verdict::Over,
-            (0, _) => Verdict::Within,
+            (1.., _) => BudgetVerdict::Killed,
+            (0, Some(deadline)) if now >= deadline => BudgetVerdict::Over,
+            (0, _) => BudgetVerdict::Within,
         }
     }
 
@@ -56,10 +56,10 @@ mod tests {
     fn a_tree_that_stays_slow_is_over_its_budget() {
         let longest = limits::OVER_BUDGET.as_millis() as u64;
         let mut watch = BudgetWatch::default();
-        assert_eq!((watch.look(FREE, at(0)), watch.deadline()), (Verdict::Within, None));
-        assert_eq!((watch.look(SLOW, at(5)), watch.deadline()), (Verdict::Within, Some(at(5 + longest))));
-        assert_eq!(watch.look(SLOW, at(4 + longest)), Verdict::Within);
-        assert_eq!(watch.look(SLOW, at(5 + longest)), Verdict::Over);
+        assert_eq!((watch.look(FREE, at(0)), watch.deadline()), (BudgetVerdict::Within, None));
+        assert_eq!((watch.look(SLOW, at(5)), watch.deadline()), (BudgetVerdict::Within, Some(at(5 + longest))));
+        assert_eq!(watch.look(SLOW, at(4 + longest)), BudgetVerdict::Within);
+        assert_eq!(watch.look(SLOW, at(5 + longest)), BudgetVerdict::Over);
     }
 
     #[test]
@@ -68,14 +68,14 @@ mod tests {
         let mut watch = BudgetWatch::default();
         watch.look(SLOW, at(0));
         watch.look(FREE, at(longest - 1));
-        assert_eq!(watch.look(SLOW, at(longest)), Verdict::Within);
-        assert_eq!(watch.look(SLOW, at(2 * longest)), Verdict::Over);
+        assert_eq!(watch.look(SLOW, at(longest)), BudgetVerdict::Within);
+        assert_eq!(watch.look(SLOW, at(2 * longest)), BudgetVerdict::Over);
     }
 
     #[test]
     fn a_kill_by_the_kernel_decides_at_once() {
         let mut watch = BudgetWatch::default();
-        assert_eq!(watch.look(MemoryUse { kills: 2, ..FREE }, at(0)), Verdict::Killed);
-        assert_eq!(watch.look(MemoryUse { kills: 1, ..SLOW }, at(1)), Verdict::Killed);
+        assert_eq!(watch.look(MemoryUse { kills: 2, ..FREE }, at(0)), BudgetVerdict::Killed);
+        assert_eq!(watch.look(MemoryUse { kills: 1, ..SLOW }, at(1)), BudgetVerdict::Killed);
     }
 }

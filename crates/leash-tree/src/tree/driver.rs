@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::budget::{BudgetWatch, Verdict};
+use super::budget::{BudgetVerdict, BudgetWatch};
 use super::contained_tree::{ContainedTree, Remaining};
 use super::control::{KeeperReport, Order};
 use super::kill;
@@ -218,9 +218,9 @@ impl TreeDriver {
             return ControlFlow::Continue(());
         };
         match self.budget.look(usage, Moment::now()) {
-            Verdict::Within => ControlFlow::Continue(()),
-            Verdict::Over => self.apply_end(Reason::MemoryBudget),
-            Verdict::Killed => self.apply(Event::Hurry(Reason::MemoryBudget)),
+            BudgetVerdict::Within => ControlFlow::Continue(()),
+            BudgetVerdict::Over => self.apply_end(Reason::MemoryBudget),
+            BudgetVerdict::Killed => self.apply(Event::Hurry(Reason::MemoryBudget)),
         }
     }
 

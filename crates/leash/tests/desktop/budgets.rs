@@ -4,8 +4,9 @@ use std::process::{Output, Stdio};
 
 use serde_json::Value;
 use testkit::leash::leash;
+use testkit::or_skip;
 
-use crate::person::Person;
+use crate::person::{Person, in_the_box, root};
 
 /// Runs a server with an open stdin until it ends, and returns the only receipt of the person.
 fn receipt(person: &Person, options: &str, server: &str) -> (Output, Value) {
@@ -22,8 +23,8 @@ fn receipt(person: &Person, options: &str, server: &str) -> (Output, Value) {
 
 /// A server that wants far more than its budget is killed by the kernel, with all of its tree.
 #[test]
-#[ignore = "runs in the box"]
 fn memory_at_once() {
+    or_skip!(in_the_box());
     let person = Person::new();
     let greedy = r#"python3 -c 'b"x" * (500 << 20)'"#;
     let (output, receipt) = receipt(&person, "--memory 64M", greedy);
@@ -35,8 +36,8 @@ fn memory_at_once() {
 
 /// A server that goes over its budget little by little is slowed down by the kernel and then ended by leash.
 #[test]
-#[ignore = "runs in the box"]
 fn memory_slowly() {
+    or_skip!(in_the_box());
     let person = Person::new();
     let leak = r#"python3 -c '
 import time
@@ -52,12 +53,12 @@ while True:
 
 /// A server without a budget that the kernel kills: the receipt says so.
 #[test]
-#[ignore = "runs in the box"]
 fn killed_for_lack_of_memory() {
+    or_skip!(in_the_box());
     let person = Person::new();
     let slice = format!("user-{}.slice", person.uid());
     // The whole person has too little memory, as if the machine had.
-    crate::person::root("systemctl", &["set-property", "--runtime", &slice, "MemoryMax=200M", "MemorySwapMax=0"]);
+    root("systemctl", &["set-property", "--runtime", &slice, "MemoryMax=200M", "MemorySwapMax=0"]);
     let greedy = r#"python3 -c 'b"x" * (500 << 20)'"#;
     let (_, receipt) = receipt(&person, "", greedy);
     assert_eq!(receipt["reason"]["kind"], "server_exited", "{receipt:#}");
@@ -66,8 +67,8 @@ fn killed_for_lack_of_memory() {
 
 /// The kernel refuses processes beyond the limit; the server goes on.
 #[test]
-#[ignore = "runs in the box"]
 fn processes() {
+    or_skip!(in_the_box());
     let person = Person::new();
     let forks = r#"python3 -c '
 import os, signal
@@ -93,8 +94,8 @@ for pid in started:
 
 /// The cgroup of the tree has the asked share of the processors.
 #[test]
-#[ignore = "runs in the box"]
 fn processor_time() {
+    or_skip!(in_the_box());
     for (option, file, expected) in [("--cpu 50%", "cpu.max", "50000 100000"), ("--cpu 20", "cpu.weight", "20")] {
         let person = Person::new();
         let show = format!(r#"sh -c 'cat /sys/fs/cgroup$(cut -d: -f3 /proc/self/cgroup)/{file}'"#);

@@ -1,9 +1,9 @@
 //! The ends of sessions and of user managers. The servers of another person stay.
 
 use rustix::process::Signal;
-use testkit::wait;
+use testkit::{or_skip, wait};
 
-use crate::person::{Person, Running, Tree, root, signal};
+use crate::person::{Person, Running, Tree, in_the_box, root, signal};
 
 /// Two people, each with a server over ssh. The session of the first one ends by `end`; the server of the second one
 /// must live.
@@ -35,8 +35,8 @@ fn wait_recorded(person: &Person) {
 }
 
 #[test]
-#[ignore = "runs in the box"]
 fn logout() {
+    or_skip!(in_the_box());
     for linger in [false, true] {
         check(linger, |person| {
             // The shell of the session is killed, as at the end of a connection.
@@ -49,22 +49,22 @@ fn logout() {
 }
 
 #[test]
-#[ignore = "runs in the box"]
 fn terminate_user() {
+    or_skip!(in_the_box());
     for linger in [false, true] {
         check(linger, |person| drop(root("loginctl", &["terminate-user", &person.name])));
     }
 }
 
 #[test]
-#[ignore = "runs in the box"]
 fn user_manager_is_stopped() {
+    or_skip!(in_the_box());
     check(false, |person| drop(root("systemctl", &["stop", &format!("user@{}.service", person.uid())])));
 }
 
 #[test]
-#[ignore = "runs in the box"]
 fn all_of_leash_is_killed_at_once() {
+    or_skip!(in_the_box());
     check(false, |person| {
         let script = "pkill -KILL --uid $(id -u) -f 'leash run|mcp-keeper'";
         person.answer(script);
@@ -73,8 +73,8 @@ fn all_of_leash_is_killed_at_once() {
 
 /// A user manager that dies takes no server with it that still has its host, and leash can still end the server.
 #[test]
-#[ignore = "runs in the box"]
 fn user_manager_is_killed() {
+    or_skip!(in_the_box());
     let person = Person::new();
     let mut tree = Tree::new("daemon");
     let mut host = Running::start(person.ssh(&tree.on_a_leash("--grace 500ms")));
@@ -87,8 +87,8 @@ fn user_manager_is_killed() {
 
 /// A frozen slice can't run its processes; after the thaw they end.
 #[test]
-#[ignore = "runs in the box"]
 fn host_dies_while_the_slice_is_frozen() {
+    or_skip!(in_the_box());
     let person = Person::new();
     let mut tree = Tree::new("daemon");
     let mut host = Running::start(person.ssh(&tree.on_a_leash("--grace 500ms")));

@@ -6,10 +6,9 @@ use std::path::Path;
 
 use testkit::leash::leash;
 use testkit::pty::Pty;
-use testkit::sys;
-use testkit::wait;
+use testkit::{or_skip, sys, wait};
 
-use crate::person::{Person, Running, Tree};
+use crate::person::{Person, Running, Tree, in_the_box};
 
 /// Waits until the tree runs, and checks that it runs in a unit.
 fn check_unit(person: &Person, tree: &mut Tree) {
@@ -23,8 +22,8 @@ fn check_unit(person: &Person, tree: &mut Tree) {
 }
 
 #[test]
-#[ignore = "runs in the box"]
 fn over_ssh() {
+    or_skip!(in_the_box());
     for linger in [false, true] {
         let person = Person::new();
         person.linger(linger);
@@ -37,8 +36,8 @@ fn over_ssh() {
 }
 
 #[test]
-#[ignore = "runs in the box"]
 fn on_a_terminal() {
+    or_skip!(in_the_box());
     let person = Person::new();
     let mut tree = Tree::new("chain");
     let pty = Pty::open().expect("a terminal");
@@ -69,8 +68,8 @@ impl Drop for Login {
 }
 
 #[test]
-#[ignore = "runs in the box"]
 fn in_systemd_run() {
+    or_skip!(in_the_box());
     let person = Person::new();
     let mut tree = Tree::new("chain");
     let script = tree.on_a_leash("").replacen("exec ", "exec systemd-run --user --pipe --quiet ", 1);
@@ -82,8 +81,8 @@ fn in_systemd_run() {
 
 /// A service of the user manager, as desktops start programs automatically.
 #[test]
-#[ignore = "runs in the box"]
 fn in_a_service_of_the_user() {
+    or_skip!(in_the_box());
     let person = Person::new();
     person.linger(true);
     let mut tree = Tree::new("chain");

@@ -16,6 +16,11 @@ use testkit::wait::{self, LIMIT};
 /// The key with which root logs in as any person.
 const KEY: &str = "/root/.ssh/id_ed25519.pub";
 
+/// Checks that this machine is the box: these tests end all sessions of the users that they make.
+pub(crate) fn in_the_box() -> Result<(), &'static str> {
+    std::env::var_os("LEASH_BOX").map(|_| ()).ok_or("it runs in a virtual machine: `cargo xtask box`")
+}
+
 /// A person with an account that lives as long as the test.
 pub(crate) struct Person {
     pub(crate) name: String,
