@@ -123,12 +123,15 @@ impl Leaf {
         let mut text = [0; 256];
         // Reading it also ends the state in which it wakes a poll.
         let read = rustix::io::pread(events, &mut text, 0).ok()?;
-        let number = |file: &str| read_small(self.dir.join(file))?.trim().parse().ok();
+        let number = |file: &str| read_small(self.dir.join(file))?.trim().parse::<u64>().ok();
+        // The kernel takes back the pages of files before it slows a tree down.
+        let stat = read_small(self.dir.join("memory.stat")).unwrap_or_default();
+        let taken_back: u64 =
+            ["active_file", "inactive_file", "slab_reclaimable"].map(|name| count(&stat, name)).iter().sum();
+        let is_over = |(now, high): (u64, u64)| now.saturating_sub(taken_back) >= high;
         Some(MemoryUse {
             kills: count(&String::from_utf8_lossy(&text[..read]), "oom_kill"),
-            is_slowed_down: number("memory.current")
-                .zip(number("memory.high"))
-                .is_some_and(|(now, high): (u64, u64)| now >= high),
+            is_slowed_down: number("memory.current").zip(number("memory.high")).is_some_and(is_over),
         })
     }
 

@@ -51,6 +51,29 @@ while True:
     assert_eq!(receipt["holdings"][0]["fate"], "gone", "{receipt:#}");
 }
 
+/// The pages of files that a server reads count as its memory, but the kernel takes them back. Such a server lives.
+#[test]
+fn memory_of_files() {
+    or_skip!(in_the_box());
+    let person = Person::new();
+    let reader = r#"python3 -c '
+import time
+name = "large"
+with open(name, "wb") as file:
+    for _ in range(200):
+        file.write(b"x" * (1 << 20))
+began = time.monotonic()
+while time.monotonic() - began < 12:
+    with open(name, "rb") as file:
+        while file.read(1 << 20):
+            pass
+print("done")
+'"#;
+    let (output, receipt) = receipt(&person, "--memory 64M", reader);
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "done", "{receipt:#}");
+    assert_eq!(receipt["reason"]["kind"], "server_exited", "{receipt:#}");
+}
+
 /// A server without a budget that the kernel kills: the receipt says so.
 #[test]
 fn killed_for_lack_of_memory() {
