@@ -469,7 +469,11 @@ pub struct Receipt {
 impl Receipt {
     /// The reason, in one line for people. It names the client if the client is the reason.
     pub fn why(&self) -> String {
-        self.reason.describe_for(self.client.as_ref())
+        let why = self.reason.describe_for(self.client.as_ref());
+        match self.trees().any(|tree| tree.memory_kills > 0) && self.reason == Reason::ServerExited {
+            true => format!("{why}: out of memory"),
+            false => why,
+        }
     }
 
     /// True if everything is proved to be gone.
@@ -510,7 +514,7 @@ mod tests {
     use super::*;
 
     /// One of each.
-    fn reasons() -> [Reason; 28] {
+    fn reasons() -> [Reason; 29] {
         [
             Reason::StdinClosed,
             Reason::OwnerGone { pid: 7, role: Role::Parent },
@@ -527,6 +531,7 @@ mod tests {
             Reason::PROGRAM,
             Reason::Dropped,
             Reason::MaxAge,
+            Reason::MemoryBudget,
             Reason::Swept,
             Reason::ClientDeleted,
             Reason::ClientLeft,
