@@ -135,8 +135,8 @@ impl Leaf {
         })
     }
 
-    /// The number of processes in it that the kernel killed for lack of memory, whoever used the memory; 0 without the
-    /// memory controller.
+    /// The number of processes in it that the kernel killed for lack of memory, in the tree or on the machine; 0
+    /// without the memory controller.
     pub(crate) fn memory_kills(&self) -> u64 {
         read_small(self.dir.join("memory.events")).map_or(0, |text| count(&text, "oom_kill"))
     }

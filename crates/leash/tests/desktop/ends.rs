@@ -1,6 +1,7 @@
 //! The ends of sessions and of user managers. The servers of another person stay.
 
 use rustix::process::Signal;
+use serde_json::Value;
 use testkit::{or_skip, wait};
 
 use crate::person::{Person, Running, Tree, in_the_box, root, signal};
@@ -26,12 +27,23 @@ fn check(linger: bool, end: impl Fn(&Person)) {
     }
 }
 
-/// Waits until `leash ps` says that the server runs in a unit.
-fn wait_recorded(person: &Person) {
+/// Waits until `leash ps` says that the server runs in a unit; returns what it says.
+fn wait_recorded(person: &Person) -> Value {
     wait::until("a unit", || {
-        let sessions = person.leash("ps --json").json()["sessions"].clone();
-        (sessions[0]["containment"] == "unit").then_some(())
-    });
+        let session = person.leash("ps --json").json()["sessions"][0].clone();
+        (session["containment"] == "unit").then_some(session)
+    })
+}
+
+/// A person with a server over ssh. It must be gone after `end`, which has the connection to close.
+fn check_closed(end: impl Fn(&Person, &Tree, &mut Running)) {
+    let person = Person::new();
+    let mut tree = Tree::new("daemon");
+    let mut host = Running::start(person.ssh(&tree.on_a_leash("--grace 500ms")));
+    tree.wait_ready();
+    wait_recorded(&person);
+    end(&person, &tree, &mut host);
+    tree.check_gone();
 }
 
 #[test]
@@ -66,38 +78,32 @@ fn user_manager_is_stopped() {
 fn all_of_leash_is_killed_at_once() {
     or_skip!(in_the_box());
     check(false, |person| {
-        let script = "pkill -KILL --uid $(id -u) -f 'leash run|mcp-keeper'";
-        person.answer(script);
+        let session = wait_recorded(person);
+        for process in ["supervisor", "keeper"] {
+            signal(session[process]["pid"].as_i64().expect("it is recorded") as i32, Signal::KILL);
+        }
     });
 }
 
-/// A user manager that dies takes no server with it that still has its host, and leash can still end the server.
+/// Whether the system ends the server with the user manager or not: after the end of its host it is gone.
 #[test]
 fn user_manager_is_killed() {
     or_skip!(in_the_box());
-    let person = Person::new();
-    let mut tree = Tree::new("daemon");
-    let mut host = Running::start(person.ssh(&tree.on_a_leash("--grace 500ms")));
-    tree.wait_ready();
-    wait_recorded(&person);
-    signal(person.manager_pid(), Signal::KILL);
-    host.close();
-    tree.check_gone();
+    check_closed(|person, _, host| {
+        signal(person.manager_pid(), Signal::KILL);
+        host.close();
+    });
 }
 
 /// A frozen slice can't run its processes; after the thaw they end.
 #[test]
 fn host_dies_while_the_slice_is_frozen() {
     or_skip!(in_the_box());
-    let person = Person::new();
-    let mut tree = Tree::new("daemon");
-    let mut host = Running::start(person.ssh(&tree.on_a_leash("--grace 500ms")));
-    tree.wait_ready();
-    wait_recorded(&person);
-    let slice = format!("user-{}.slice", person.uid());
-    root("systemctl", &["freeze", &slice]);
-    host.close();
-    tree.check_lives();
-    root("systemctl", &["thaw", &slice]);
-    tree.check_gone();
+    check_closed(|person, tree, host| {
+        let slice = format!("user-{}.slice", person.uid());
+        root("systemctl", &["freeze", &slice]);
+        host.close();
+        tree.check_lives();
+        root("systemctl", &["thaw", &slice]);
+    });
 }

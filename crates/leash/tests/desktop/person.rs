@@ -75,7 +75,7 @@ impl Person {
         root("loginctl", &[if on { "enable-linger" } else { "disable-linger" }, &self.name]);
     }
 
-    /// Reads a file of the cgroup of the person's user manager.
+    /// The first process of the person's user manager.
     pub(crate) fn manager_pid(&self) -> i32 {
         let unit = format!("user@{}.service", self.uid());
         root("systemctl", &["show", "--property=MainPID", "--value", &unit]).trim().parse().expect("a number")
@@ -160,7 +160,7 @@ impl Drop for Running {
     }
 }
 
-/// Sends a signal to a process that `is_it` still describes.
+/// Sends a signal to a process that was just seen alive.
 pub(crate) fn signal(pid: i32, signal: Signal) {
     let pid = rustix::process::Pid::from_raw(pid).expect("a number of a process");
     let handle = Handle::open(pid, |_| true).expect("it is alive");

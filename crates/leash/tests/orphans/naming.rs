@@ -81,7 +81,7 @@ fn servers_of_a_project_are_seen_from_every_directory() {
     let words = ["sh", "deep/server.sh"].map(str::to_owned);
     put(&zoo, "work/project/.mcp.json", &servers(&words, "of-project"));
     // A directory above the repository is not part of the project.
-    let elsewhere = servers(&zoo.tree(true, "stubborn", 1), "of-nobody");
+    let elsewhere = servers(&zoo.tree(true, "stubborn", 1), "without-a-client");
     put(&zoo, "work/.mcp.json", &elsewhere);
     let (project, home) = (zoo.home().join("work/project"), zoo.home());
     let mut command = host(&zoo, &[server_with(&words, json!({ "cwd": project }))]);

@@ -23,7 +23,7 @@ pub(in super::super) struct AdoptAnswer<'a> {
 struct AdoptedFile<'a> {
     /// The id of the client, as in the reference of clients.
     client: &'static str,
-    /// The users for whom the client reads it.
+    /// The users whose clients read it.
     scope: Scope,
     /// The file.
     path: String,
