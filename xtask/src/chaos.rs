@@ -178,7 +178,7 @@ fn date() -> String {
 
 /// Days after 1970-01-01 as year, month and day. Uses whole cycles of 400 years, which begin in March so that the leap
 /// day is last.
-fn civil(days: u64) -> (u64, u64, u64) {
+pub(crate) fn civil(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     let (era, day_of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;

@@ -1,4 +1,4 @@
-//! The maintenance tasks of this repository: `cargo xtask setup|test|check|box|bench|chaos|counterparts|soak|sanitise`.
+//! The maintenance tasks of this repository: `cargo xtask setup|test|check|dist|box|bench|chaos|counterparts|soak|sanitise`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the person who runs it")]
 #![expect(clippy::disallowed_methods, reason = "it starts cargo and package managers, and waits for them")]
@@ -8,6 +8,7 @@ mod chaos;
 mod check;
 mod counterparts;
 mod debian;
+mod dist;
 mod sanitise;
 mod setup;
 mod soak;
@@ -25,7 +26,9 @@ const USAGE: &str = "\
 usage: cargo xtask setup                      install what the tests need into target/deps
        cargo xtask test [NEXTEST ARGUMENT...]  set up, build, run every test (or those asked for)
        cargo xtask check                      format, lints, docs, dependencies, tidiness
-       cargo xtask box [--all | --shell | TEST [FILTER...]]
+       cargo xtask dist [--check] [--crates] [--target TARGET]
+                                              the packages that users install; results in target/dist
+       cargo xtask box [--short | --all | --shell | TEST [FILTER...]]
                                               tests in a virtual machine with systemd, cgroup2 and real logins
        cargo xtask bench [--quick] [--all-peers] [--json] [--plots DIR] [NAME...]
                                               measure the release binary; results in target/bench
@@ -61,6 +64,7 @@ fn run(words: &[String]) -> Outcome {
         ("setup", []) => setup::install(&workspace).map(drop),
         ("test", _) => test::run(&workspace, rest),
         ("check", []) => check::run(&workspace),
+        ("dist", _) => dist::run(&workspace, rest),
         ("box", _) => vm::run(&workspace, rest),
         ("bench", _) => bench::run(&workspace, rest),
         ("chaos", _) => chaos::run(&workspace, rest),

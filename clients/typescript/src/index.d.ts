@@ -38,7 +38,7 @@ export interface ConnectOptions {
   /** A daemon that listens on TCP (`--control-listen`), with its token. None is started then. */
   url?: string | URL;
   token?: string;
-  /** The program. The default is `LEASH_BIN`, or `leash` on the PATH. */
+  /** The program. The default is `LEASH_BIN`, or the one that was installed with this package, or `leash` on the PATH. */
   bin?: string;
   /** True to start a daemon if there is none. */
   start?: boolean;
@@ -60,6 +60,8 @@ export interface SessionOptions {
   idle?: Duration;
   /** The session ends at this age in any case. */
   maxAge?: Duration;
+  /** What all trees of the session may use together: `{ memory: "4G", pids: 500, cpu: "200%" }`. */
+  budget?: { memory?: string | number; pids?: number; cpu?: string | number };
   name?: string;
   labels?: Record<string, string>;
   /** If this is aborted, a session that exists already is ended. */

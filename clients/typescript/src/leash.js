@@ -2,6 +2,7 @@
 
 import path from "node:path";
 
+import { nativeBinary } from "./binary.js";
 import { finish, pause, runtimeDir, start } from "./daemon.js";
 import { LeashError } from "./error.js";
 import { EventStream } from "./events.js";
@@ -38,7 +39,7 @@ export class Link {
       this.#place = { socketPath: this.#told ?? path.join(runtimeDir(), "control.sock") };
       this.#mayStart = mayStart;
     }
-    const program = bin ?? (process.env.LEASH_BIN || "leash");
+    const program = bin ?? nativeBinary();
     // The daemon is started in another directory.
     this.#bin = program.includes("/") ? path.resolve(program) : program;
   }
@@ -211,7 +212,7 @@ export class Leash {
   /**
    * Creates a session with its own servers, which run when this returns. If one cannot start, none does, and the error says which and why.
    */
-  async session({ mcpServers, owner, inheritEnv = true, ttl, idle, maxAge, name, labels, signal } = {}) {
+  async session({ mcpServers, owner, inheritEnv = true, ttl, idle, maxAge, budget, name, labels, signal } = {}) {
     signal?.throwIfAborted();
     const body = {
       name,
@@ -221,6 +222,7 @@ export class Leash {
       ttl: duration(ttl),
       idle: duration(idle),
       maxAge: duration(maxAge),
+      budget,
     };
     const creating = this.#link.create(body);
     return signal === undefined ? creating : unlessAborted(creating, signal);

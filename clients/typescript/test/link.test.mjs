@@ -11,6 +11,7 @@ import { fileURLToPath } from "node:url";
 
 import { Leash, LeashError } from "mcp-leash";
 
+import { nativeBinary, packagedBinary } from "../src/binary.js";
 import { runtimeDir } from "../src/daemon.js";
 import { Splitter } from "../src/events.js";
 
@@ -53,6 +54,17 @@ const problem = (name, status, more) => [status, { type: `urn:leash:problem:${na
 const made = (id) => [201, { id, state: "live", owner: { kind: "pid", pid: 1 }, labels: {}, startedAtMs: 1, servers: [SERVER] }];
 const SERVER = { name: "a", kind: "http", url: "http://127.0.0.1:1/s/x/a/mcp", command: "/leash", args: ["attach", "j/a"] };
 const mcpServers = { a: { url: "http://127.0.0.1:1/mcp" } };
+
+test("the program is LEASH_BIN, else that of the package, else on the PATH", (context) => {
+  const before = process.env.LEASH_BIN;
+  context.after(() => (before === undefined ? delete process.env.LEASH_BIN : (process.env.LEASH_BIN = before)));
+  process.env.LEASH_BIN = "/opt/leash";
+  assert.equal(nativeBinary(), "/opt/leash");
+  process.env.LEASH_BIN = "";
+  // The source tree has no package for the platform.
+  assert.equal(packagedBinary(), undefined);
+  assert.equal(nativeBinary(), "leash");
+});
 
 test("events are found wherever the text is cut", () => {
   const text = ': hello\nevent: started\r\ndata: {"a":\r\ndata: 1}\n\nevent: x\n\ndata:{}\n\n';

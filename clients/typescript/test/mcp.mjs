@@ -66,14 +66,19 @@ export class Client {
 /** An HTTP server that counts its sessions. */
 export async function upstream() {
   const open = new Set();
-  const seen = { opened: 0, deleted: 0, open };
+  const seen = { opened: 0, deleted: 0, open, credentials: [], refuse: undefined };
   const server = createServer(async (request, response) => {
     const parts = [];
     for await (const part of request) {
       parts.push(part);
     }
     const session = request.headers["mcp-session-id"];
+    if (request.method === "DELETE" && seen.refuse !== undefined) {
+      response.writeHead(seen.refuse).end();
+      return;
+    }
     if (request.method === "DELETE") {
+      seen.credentials.push(request.headers.authorization);
       seen.deleted += open.delete(session) ? 1 : 0;
       response.writeHead(200).end();
       return;
@@ -91,6 +96,9 @@ export async function upstream() {
     }
     if (id === undefined) {
       response.writeHead(202).end();
+      return;
+    }
+    if (method === "tools/call" && params.name === "hang") {
       return;
     }
     const { protocolVersion } = params ?? {};

@@ -13,6 +13,10 @@ const tools = {
   pids: () => [process.pid, ...(left === undefined ? [] : [left])],
   env: ({ name }) => process.env[name] ?? null,
   cwd: () => process.cwd(),
+  length: ({ text }) => text.length,
+  text: ({ length }) => "x".repeat(length),
+  complain: ({ text }) => process.stderr.write(`${text}\n`),
+  exit: () => process.exit(0),
 };
 
 const say = (message) => process.stdout.write(`${JSON.stringify({ jsonrpc: "2.0", ...message })}\n`);
@@ -25,6 +29,9 @@ for await (const line of createInterface({ input: process.stdin })) {
   if (method === "initialize") {
     const { protocolVersion } = params;
     say({ id, result: { protocolVersion, capabilities: { tools: {} }, serverInfo: { name: "by-hand", version: "1" } } });
+  } else if (method === "tools/list") {
+    const names = [...Object.keys(tools), "hang"];
+    say({ id, result: { tools: names.map((name) => ({ name, inputSchema: { type: "object" } })) } });
   } else if (method === "tools/call" && params.name === "hang") {
     // Never answered.
   } else if (method === "tools/call") {

@@ -5,12 +5,19 @@ import fs from "node:fs";
 import test from "node:test";
 
 import * as module from "mcp-leash";
+import * as sdk from "mcp-leash/sdk";
 
 const types = fs.readFileSync(new URL("../src/index.d.ts", import.meta.url), "utf8");
 
 test("every export has a type, and every type of a value is an export", () => {
   const declared = [...types.matchAll(/^export (?:class|function) (\w+)/gm)].map(([, name]) => name);
   assert.deepEqual(declared.sort(), Object.keys(module).sort());
+});
+
+test("every export of the transports has a type", () => {
+  const text = fs.readFileSync(new URL("../src/sdk/index.d.ts", import.meta.url), "utf8");
+  const declared = [...text.matchAll(/^export (?:class|function) (\w+)/gm)].map(([, name]) => name);
+  assert.deepEqual(declared.sort(), Object.keys(sdk).sort());
 });
 
 for (const [, name, text] of types.matchAll(/^export class (\w+)[^{]*\{\n(.*?)^\}/gms)) {

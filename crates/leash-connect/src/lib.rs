@@ -4,6 +4,7 @@
 //! A line of the host meets the modules in this order; each uses only modules further down:
 //!
 //! ```text
+//! guard            holds the sessions of a program that speaks HTTP itself; needs no other module but the last row
 //! run              the main loop: reads the host's lines, starts tasks, ends the connection
 //! revive           opens a lost session again
 //! send             sends a message and ends its exchange
@@ -20,6 +21,7 @@ mod connection;
 mod event_stream;
 mod exchange;
 mod get_stream;
+mod guard;
 mod http;
 mod http_sse;
 mod initialize;
@@ -47,6 +49,7 @@ use leash_model::receipt::{Reason, Receipt};
 use leash_tree::{ledger::book::BookError, places::Places};
 use leash_upstream::{address::UpstreamServer, notice::Notice};
 
+pub use guard::{GuardEnd, GuardReport, GuardSettings, guard};
 pub use run::connect;
 
 /// The settings of a connection.

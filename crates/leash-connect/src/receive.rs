@@ -154,13 +154,13 @@ pub(crate) async fn pass_stream(connection: &Rc<Connection>, mut stream: EventSt
 }
 
 fn warn_of_dropped_event(connection: &Connection) {
-    connection.notices.warn("upstream sent an event that is too large; leash dropped it");
+    connection.notices.warn("the upstream server sent an event that is too large; leash dropped it");
 }
 
 /// Passes a message on to the host. Returns false if it is not a message.
 async fn pass(connection: &Rc<Connection>, exchange: Option<&Rc<Exchange>>, bytes: &[u8]) -> bool {
     let Ok(message) = Message::read(bytes) else {
-        let text = || "upstream sent something that is not MCP; leash dropped it".to_owned();
+        let text = || "the upstream server sent something that is not MCP; leash dropped it".to_owned();
         connection.notices.warn_once(Warning::NotMcp, text);
         return false;
     };

@@ -95,7 +95,7 @@ impl std::fmt::Display for RefusedResponse {
             500.. => "the server has a problem; try again later",
             _ => "the server does not accept the message",
         };
-        write!(f, "upstream answered {}: {advice}", self.status)
+        write!(f, "the upstream server answered {}: {advice}", self.status)
     }
 }
 
@@ -132,29 +132,29 @@ pub(crate) enum RequestFailure {
     Refused(RefusedResponse),
     /// The stream broke and cannot be resumed.
     #[error(
-        "the connection to upstream broke before the response; the request may have been carried out: look before you repeat it"
+        "the connection to the upstream server broke before the response; the request may have been carried out: look before you repeat it"
     )]
     StreamBroke,
     /// The response is larger than the limit for a line.
-    #[error("upstream's answer has more than {} bytes, and leash dropped it; ask for less", limits::LINE)]
+    #[error("the upstream server's answer has more than {} bytes, and leash dropped it; ask for less", limits::LINE)]
     TooLarge,
     /// The upstream did not answer `initialize` in time.
-    #[error("upstream did not answer `initialize` in time; look at the server's log")]
+    #[error("the upstream server did not answer `initialize` in time; look at the server's log")]
     InitializeTimeout,
     /// The upstream responded, but did not answer the request.
-    #[error("upstream accepted the request, but did not answer it; look at the server's log")]
+    #[error("the upstream server accepted the request, but did not answer it; look at the server's log")]
     NotAnswered,
     /// The upstream's response is not MCP.
-    #[error("upstream answered with something that is not MCP; check the URL")]
+    #[error("the upstream server answered with something that is not MCP; check the URL")]
     NotMcp,
     /// The upstream has lost the session, and leash may not open it anew.
-    #[error("upstream has lost the session; start the server again (--no-revive)")]
+    #[error("the upstream server has lost the session; start the server again (--no-revive)")]
     SessionLost,
     /// The upstream closed the stream of HTTP+SSE.
-    #[error("upstream closed the connection that was the session; repeat the request in a new session")]
+    #[error("the upstream server closed the connection that was the session; repeat the request in a new session")]
     StreamClosed,
     /// The `endpoint` of HTTP+SSE is missing or at another server.
-    #[error("upstream did not name an endpoint of its own; check the URL")]
+    #[error("the upstream server did not name an endpoint of its own; check the URL")]
     NoEndpoint,
 }
 

@@ -30,7 +30,7 @@ pub(crate) async fn revive(connection: Rc<Connection>) {
             Ok(()) => {
                 connection.apply(Event::Revived);
                 if connection.is(&State::Live) {
-                    connection.notices.warn("upstream had lost the session; a new one was opened");
+                    connection.notices.warn("the upstream server had lost the session; a new one was opened");
                 }
             }
             Err(failure) => {

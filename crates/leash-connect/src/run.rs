@@ -14,11 +14,12 @@ use crate::response::RequestFailure;
 use crate::upstream_sessions::UpstreamSessions;
 use crate::{ConnectError, ConnectSettings, ConnectionEnd, TransportChoice, revive, send};
 use leash_model::clock::{self, Moment};
-use leash_model::{id, limits, owner::Owner, receipt::Reason};
+use leash_model::owner::{Owner, OwnerWish};
+use leash_model::{id, limits, receipt::Reason};
 use leash_protocol::frame::Line;
 use leash_tree::ledger::book::{Book, Entry, Membership};
 use leash_tree::tree::first_look::{FirstLook, listened};
-use leash_tree::{ledger::receipts, owner, places::Places, platform::linux, platform::proc::Proc};
+use leash_tree::{owner, places::Places, platform::linux, platform::proc::Proc};
 use leash_upstream::client::UpstreamClient;
 use leash_upstream::keeper::connection_facts::ConnectionFacts;
 use leash_upstream::notice::Notice;
@@ -28,17 +29,31 @@ use leash_upstream::{delete, keeper};
 
 /// Runs a connection to its end. It blocks, and uses the process's signals, stdin and stdout.
 pub fn connect(settings: ConnectSettings, first: FirstLook) -> Result<ConnectionEnd, ConnectError> {
+    let (watches, signals) = watch_owners(&settings.owners, first)?;
+    block_on(async {
+        let events = |watches| ProcessEvents::watch(watches, signals).map_err(ConnectError::Start);
+        let driver = Driver::begin(settings, watches, events)?;
+        Ok(driver.run_to_end().await)
+    })
+}
+
+/// Finds the owners of this process, and listens to its signals.
+pub(crate) fn watch_owners(
+    owners: &[OwnerWish],
+    first: FirstLook,
+) -> Result<(Vec<owner::OwnerWatch>, OwnedFd), ConnectError> {
     let (parent, inherited) = first.into_parts();
     let signals = linux::listen(&listened(inherited)).map_err(ConnectError::Signals)?;
     linux::survive_file_size_limit();
     let proc = Proc::own().ok();
-    let watches = owner::find(&settings.owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
+    let watches = owner::find(owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
+    Ok((watches, signals))
+}
+
+/// Blocks until the work of this process is done.
+pub(crate) fn block_on<T>(work: impl Future<Output = Result<T, ConnectError>>) -> Result<T, ConnectError> {
     let runtime = runtime().map_err(ConnectError::Start)?;
-    let over = runtime.block_on(async {
-        let events = |watches| ProcessEvents::watch(watches, signals).map_err(ConnectError::Start);
-        let driver = Driver::begin(settings, watches, events)?;
-        Ok(driver.run_to_end().await)
-    });
+    let over = runtime.block_on(work);
     // Another thread may still be resolving a name. leash does not wait for it.
     runtime.shutdown_background();
     over
@@ -295,18 +310,9 @@ impl Driver {
         }
         // If the upstream was never reached, there is nothing to record.
         let receipt = self.connection.reached.get().then(|| sessions.receipt(reason.clone(), took));
-        if let Some(receipt) = &receipt {
-            let path = &self.places.receipts;
-            if let Err(error) = receipts::append_once(path, receipt) {
-                notices.warn(format!("cannot write {}: {error}", path.display()));
-                if receipts::is_shortage(&error) {
-                    // The keeper was not told of an end, so it takes over when this process exits. Without a keeper,
-                    // the next start does.
-                    return ConnectionEnd { reason, receipt: Some(receipt.clone()) };
-                }
-            }
+        if !sessions.finish(receipt.as_ref(), notices) {
+            return ConnectionEnd { reason, receipt };
         }
-        notices.check_written(sessions.close());
         if let Some(receipt) = &receipt {
             notices.tell(Notice::Ended(Box::new(receipt.clone())));
         }
@@ -315,7 +321,7 @@ impl Driver {
 }
 
 /// Copies an owner's descriptor for the keeper.
-fn copy(watch: &owner::OwnerWatch) -> io::Result<(Owner, OwnedFd)> {
+pub(crate) fn copy(watch: &owner::OwnerWatch) -> io::Result<(Owner, OwnedFd)> {
     Ok((watch.owner.clone(), rustix::io::fcntl_dupfd_cloexec(watch, 3)?))
 }
 

@@ -6,9 +6,11 @@ use std::{collections::BTreeMap, io, os::fd::OwnedFd, time::Duration};
 use hyper::Uri;
 
 use crate::machine::SessionNumber;
+use crate::notices::Notices;
 use leash_model::owner::Owner;
 use leash_model::receipt::{EndedBy, Reason, Receipt, UpstreamEnd};
 use leash_tree::ledger::book::{Book, Entry};
+use leash_tree::ledger::receipts;
 use leash_tree::places::Places;
 use leash_upstream::delete::{DeleteResult, DeleteTarget, shown};
 use leash_upstream::keeper::connection_facts::ConnectionFacts;
@@ -137,6 +139,15 @@ impl UpstreamSessions {
         self.enter().and(self.tell_of(Some(number)))
     }
 
+    /// Replaces what is known about a session: the program has sent a request with other headers.
+    pub(crate) fn renew(&mut self, session: SessionNumber, target: DeleteTarget) -> io::Result<()> {
+        let Some(UpstreamSession::WithId(known)) = self.held.get_mut(&session) else { return Ok(()) };
+        let is_written = known.version == target.version;
+        *known = target;
+        let written = if is_written || self.current != Some(session) { Ok(()) } else { self.enter() };
+        written.and(self.tell_of(Some(session)))
+    }
+
     /// Everything that the DELETE of a session needs. `None` if the session needs no DELETE.
     pub(crate) fn delete_target(&self, session: SessionNumber) -> Option<DeleteTarget> {
         match self.held.get(&session)? {
@@ -201,8 +212,24 @@ impl UpstreamSessions {
         }
     }
 
-    /// Closes the ledger and dismisses the keeper. Call when everything is ended and recorded.
-    pub(crate) fn close(&mut self) -> io::Result<()> {
+    /// Writes the receipt, if there is one, closes the ledger and dismisses the keeper. Call when everything is ended.
+    /// Returns false if the machine lacks something that the receipt needs: the keeper was not told of an end, so it
+    /// takes over when this process exits. Without a keeper, the next start does.
+    pub(crate) fn finish(&mut self, receipt: Option<&Receipt>, notices: &Notices) -> bool {
+        if let Some(receipt) = receipt {
+            let path = &self.places.receipts;
+            if let Err(error) = receipts::append_once(path, receipt) {
+                notices.warn(format!("cannot write {}: {error}", path.display()));
+                if receipts::is_shortage(&error) {
+                    return false;
+                }
+            }
+        }
+        notices.check_written(self.close());
+        true
+    }
+
+    fn close(&mut self) -> io::Result<()> {
         let written = self.leave();
         self.book.close();
         if let Some(keeper) = self.keeper.take() {

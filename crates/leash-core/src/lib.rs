@@ -75,6 +75,7 @@ pub mod tree {
     pub use leash_model::owner::{Owner, OwnerError, OwnerWish, Role};
     pub use leash_model::start_failure::{CommandOrigin, StartFailure};
     pub use leash_tree::contain::caps::Caps;
+    pub use leash_tree::contain::slice::SharedBudgets;
     pub use leash_tree::tree::SupervisorLost;
 }
 

@@ -6,16 +6,18 @@ use std::{io, time::Duration};
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, Uri, client::conn::http1, http::uri::PathAndQuery};
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use thiserror::Error;
-use tokio::net::UnixStream;
-use tokio::runtime::{Builder, LocalOptions};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, UnixStream};
+use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::config::Secret;
+use leash_model::status::StatusView;
 use leash_model::view::{SessionView, SessionsView, StateView, VersionView};
 use leash_model::{id, limits, receipt::Receipt};
 
@@ -101,9 +103,7 @@ fn call_within(
     request: Request<Full<Bytes>>,
     silence: Duration,
 ) -> Result<(u16, Vec<u8>), ControlClientError> {
-    let options = LocalOptions::default();
-    let runtime = Builder::new_current_thread().enable_all().build_local(options).map_err(ControlClientError::Start)?;
-    runtime.block_on(async {
+    runtime()?.block_on(async {
         let mut asked = std::pin::pin!(ask(socket, request));
         loop {
             if let Ok(answer) = tokio::time::timeout(silence, asked.as_mut()).await {
@@ -116,6 +116,11 @@ fn call_within(
             }
         }
     })
+}
+
+fn runtime() -> Result<LocalRuntime, ControlClientError> {
+    let options = LocalOptions::default();
+    Builder::new_current_thread().enable_all().build_local(options).map_err(ControlClientError::Start)
 }
 
 /// Ends a session and waits until everything of it is gone, or proved to be left. `None` if there is no daemon, or it
@@ -145,6 +150,34 @@ pub fn sessions(socket: &Path) -> Result<Vec<SessionView>, ControlClientError> {
 /// The version and the pid of a daemon.
 pub fn version(socket: &Path) -> Result<VersionView, ControlClientError> {
     value(call(socket, "GET", "/v1/version", None)?)
+}
+
+/// The whole gateway behind a control socket.
+pub fn status(socket: &Path) -> Result<StatusView, ControlClientError> {
+    value(call(socket, "GET", "/v1/status", None)?)
+}
+
+/// The whole gateway whose control API is at an address such as `127.0.0.1:5328`.
+pub fn status_at(address: &str, token: &Secret) -> Result<StatusView, ControlClientError> {
+    let wrong = || ControlClientError::Request(address.to_owned());
+    let mut request = request("GET", "/v1/status", None)?;
+    let bearer = HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| wrong())?;
+    request.headers_mut().insert(AUTHORIZATION, bearer);
+    request.headers_mut().insert(HOST, HeaderValue::from_str(address).map_err(|_| wrong())?);
+    let path = PathBuf::from(address);
+    runtime()?.block_on(async {
+        let asked = async {
+            let stream = TcpStream::connect(address).await.map_err(|source| match source.kind() {
+                io::ErrorKind::ConnectionRefused => ControlClientError::NoDaemon(path.clone()),
+                _ => ControlClientError::Connect { path: path.clone(), source },
+            })?;
+            exchange(stream, request).await
+        };
+        match tokio::time::timeout(limits::CONTROL_SILENCE, asked).await {
+            Ok(answer) => value(answer?),
+            Err(_) => Err(ControlClientError::Silent(path.clone())),
+        }
+    })
 }
 
 /// The names and the URLs of a session's servers. The URLs contain a secret.
@@ -189,7 +222,14 @@ fn request(method: &str, path: &str, body: Option<&[u8]>) -> Result<Request<Full
 }
 
 async fn ask(socket: &Path, request: Request<Full<Bytes>>) -> Result<(u16, Vec<u8>), ControlClientError> {
-    let stream = connect(socket).await?;
+    exchange(connect(socket).await?, request).await
+}
+
+/// Sends a request over a connection and reads the answer.
+async fn exchange<S>(stream: S, request: Request<Full<Bytes>>) -> Result<(u16, Vec<u8>), ControlClientError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + 'static,
+{
     let broken = |error: hyper::Error| ControlClientError::Broken(error.into());
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
     let exchange = async {

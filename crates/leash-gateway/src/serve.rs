@@ -13,10 +13,10 @@ use crate::error::{ControlError, ServeError};
 use crate::state::gateway::{Gateway, ServerLog};
 use crate::state::keeper_link::{self, KeeperLink};
 use crate::state::server::{JOBS_BUCKET, Server};
-use crate::state::{session::ClientSession, stop::Stop};
+use crate::state::{problems::Problems, session::ClientSession, stop::Stop, stoppable::StoppableServers};
 use crate::{connection::Principals, metrics::Metrics, response_memory::ResponseMemory};
 use crate::{listen, stdio, sweep, takeover, timers::Timers, watch_file::FileWatch};
-use leash_model::{clock::Moment, limits, receipt::Reason};
+use leash_model::{clock, clock::Moment, limits, receipt::Reason};
 use leash_tree::owner::{self, OwnerWatch};
 use leash_tree::owner::{peer::Lookup, peer::resolver::Resolver, peer::watch::Watchers};
 use leash_tree::platform::{command, linux};
@@ -111,6 +111,7 @@ async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
     let mut running = control_listeners.serve(&jobs)?;
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&jobs)));
     let watching_keeper = tokio::task::spawn_local(keeper_link::watch_keeper(Rc::clone(&gateway)));
+    let watching_memory = tokio::task::spawn_local(stdio::watch_pressure(Rc::clone(&gateway)));
     let mut file = source.as_ref().map(|source| FileWatch::new(&source.file));
     let mut unused = std::pin::pin!(daemon::unused(&jobs, control.on_demand));
     loop {
@@ -127,6 +128,7 @@ async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
     }
     running.close();
     stop.cancel();
+    watching_memory.abort();
     drain(&jobs, &mut signals, running).await;
     ticking.abort();
     watching_keeper.abort();
@@ -157,10 +159,13 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         draining: Cell::new(false),
         slots: Rc::default(),
         trimmer,
+        stoppable: StoppableServers::default(),
         bodies: Rc::default(),
         memory: ResponseMemory::default(),
         address: Cell::new(None),
         tell,
+        problems: Problems::default(),
+        started_ms: clock::unix_ms(),
         server_log: Box::new(|_, _| true),
     }
 }
@@ -216,6 +221,7 @@ fn reload(gateway: &Rc<Gateway>, source: Option<&ConfigSource>) {
             Some((now, _)) if *now == *wanted => continue,
             Some((now, server)) if now.target == wanted.target => {
                 server.adopt(wanted.clone());
+                gateway.stoppable.add(&server);
                 // Deadlines may be earlier now.
                 server.all().iter().for_each(|session| session.tick());
             }

@@ -86,6 +86,8 @@ pub struct SessionLife {
     born: Moment,
     /// The time since which no request has been in flight.
     quiet_since: Moment,
+    /// The time at which the last request began or ended.
+    requested: Moment,
     in_flight: u32,
     listening: u32,
     /// Client processes that are alive.
@@ -103,6 +105,7 @@ impl SessionLife {
             state: State::Opening,
             born: now,
             quiet_since: now,
+            requested: now,
             in_flight: 0,
             listening: 0,
             owners: 0,
@@ -157,6 +160,12 @@ impl SessionLife {
         self.in_flight
     }
 
+    /// The time since its last request; `None` while one is in flight, and unless clients can use it. A stream for the
+    /// server's own messages is no request.
+    pub fn idle(&self, now: Moment) -> Option<Duration> {
+        (self.state == State::Live && self.in_flight == 0).then(|| now.since(self.requested))
+    }
+
     /// Applies one event.
     pub fn apply(&mut self, event: Event, now: Moment, times: &SessionTimes) -> Effect {
         self.count(&event, now);
@@ -200,6 +209,9 @@ impl SessionLife {
             }
             Event::OwnerUnknown => self.unknown_client = true,
             Event::Held | Event::Opened | Event::Tick | Event::End(_) | Event::Released => {}
+        }
+        if matches!(event, Event::RequestBegan | Event::RequestEnded | Event::Opened) {
+            self.requested = now;
         }
         if was_busy || self.busy() || matches!(event, Event::Opened) {
             self.quiet_since = now;

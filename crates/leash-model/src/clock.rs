@@ -69,7 +69,43 @@ pub fn since_boot_ms() -> u64 {
     since.tv_sec.unsigned_abs() * 1000 + since.tv_nsec.unsigned_abs() / 1_000_000
 }
 
+/// A time that people read, in UTC: `2026-11-17T21:49:09.123Z`.
+pub fn utc(unix_ms: u64) -> String {
+    let (days, ms) = (unix_ms / 86_400_000, unix_ms % 86_400_000);
+    // The civil calendar repeats every 400 years, which are 146,097 days. Years are counted from March, so that the leap
+    // day is the last day of a year.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let (year, day) = (year + era * 400 + u64::from(month >= 10), day - (153 * month + 2) / 5 + 1);
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let (hours, minutes, seconds, ms) = (ms / 3_600_000, ms / 60_000 % 60, ms / 1000 % 60, ms % 1000);
+    format!("{year:04}-{month:02}-{day:02}T{hours:02}:{minutes:02}:{seconds:02}.{ms:03}Z")
+}
+
 /// Milliseconds since 1970, for records and receipts that people read.
 pub fn unix_ms() -> u64 {
     duration::as_ms(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expected texts are those of `date -u`.
+    #[test]
+    fn a_time_is_shown_in_utc() {
+        for (unix_ms, shown) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_399_999, "2000-02-28T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_763_416_149_123, "2025-11-17T21:49:09.123Z"),
+            (1_798_761_599_000, "2026-12-31T23:59:59.000Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(utc(unix_ms), shown);
+        }
+    }
 }

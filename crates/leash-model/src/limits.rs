@@ -140,12 +140,30 @@ pub const RECORDED_MEMBERS: usize = 1024;
 /// The size at which the receipts file is renamed to `.1` and a new one begins: some 5,000 receipts.
 pub const RECEIPTS_ROTATE: u64 = 4 * 1024 * 1024;
 
+/// The most bytes of the stderr of one run that leash keeps. The log is two files: the older half is dropped when the
+/// newer one is full.
+pub const LOG: u64 = 1024 * 1024;
+
+/// The most bytes of all logs together. A few hundred servers may write to their logs between two looks at the sum; the
+/// oldest logs are removed down to three quarters of it, so that it holds all the same.
+pub const LOGS: u64 = 64 * 1024 * 1024;
+
+/// The bytes that a log grows by before its writer looks at the sum of all logs.
+pub const LOG_LOOK: u64 = 64 * 1024;
+
+/// The time for which the keeper waits for a host that does not read the last of its server's stderr. A host that reads
+/// takes it within a millisecond.
+pub const LAST_STDERR: Duration = Duration::from_millis(500);
+
 /// The largest ledger record that leash reads. A larger file is not one of ours.
 pub const RECORD_MAX: u64 = 4 * 1024 * 1024;
 
 /// The most processes that a receipt names as left. With the bounds on names and labels it keeps a receipt well below
 /// the size of one message between keeper and supervisor (some 200 KiB).
 pub const LEFT_NAMED: usize = 64;
+
+/// The number of last problems that a gateway remembers for `leash status`: as many as fit on a screen.
+pub const PROBLEMS: usize = 10;
 
 /// The most labels of a session. They are for people to read.
 pub const LABELS: usize = 32;
@@ -506,3 +524,28 @@ pub const EXIT_FACTS: Duration = Duration::from_millis(500);
 
 /// The time for which the kernel may slow down a tree near its memory budget before leash ends the tree.
 pub const OVER_BUDGET: Duration = Duration::from_secs(5);
+
+/// The interval at which a keeper looks at a budget of several trees that stays exceeded: the largest tree is ending, and
+/// another one may become the largest.
+pub const BUDGET_LOOK: Duration = Duration::from_millis(500);
+
+/// The percentage of time in which some process waits for memory from which memory counts as short.
+/// systemd-oomd, which kills programs in use, waits for 60 over 30 seconds. leash ends only what no process uses, so it
+/// acts early.
+pub const PRESSURE: u8 = 10;
+
+/// The percentage of available memory from which memory is not short, whatever the pressure: one tree near its own budget
+/// waits for memory, too.
+pub const ENOUGH_AVAILABLE: u8 = 25;
+
+/// The interval between two readings of the pressure. A reading takes some 30 us, and the kernel's averages change every
+/// two seconds.
+pub const PRESSURE_LOOK: Duration = Duration::from_secs(1);
+
+/// The readings in a row at which memory must be short before a gateway stops one of its trees. `leash watch` ends orphans
+/// at the first one, and they are needed less.
+pub const PRESSURE_LOOKS: u32 = 3;
+
+/// The time for which leash does not search again after it found nothing to end under pressure: a search reads /proc, and
+/// that is slow on a machine without memory.
+pub const PRESSURE_PAUSE: Duration = Duration::from_secs(10);

@@ -54,8 +54,14 @@ pub enum Reason {
     Dropped,
     /// `--max-age` was reached.
     MaxAge,
-    /// The tree used all the memory that `--memory` allows.
-    MemoryBudget,
+    /// The tree used all the memory of a budget, or was the largest tree of several that did so together.
+    MemoryBudget {
+        /// The budget; older versions know only that of a tree.
+        #[serde(default)]
+        budget: BudgetScope,
+    },
+    /// The machine's memory was short, and the tree was idle and might be stopped then.
+    MemoryPressure,
     /// leash and keeper were both gone; a later start of leash found the processes that they had left.
     Swept,
     /// The client ended its session with DELETE, as the protocol says.
@@ -88,6 +94,20 @@ pub enum Reason {
     },
 }
 
+/// The processes that a budget is for, smallest first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum BudgetScope {
+    /// One tree.
+    #[default]
+    Tree,
+    /// All trees of a session that were started with a budget of the session.
+    Session,
+    /// All trees of the user that were started with a budget for all of leash.
+    All,
+}
+
 /// The one that asked for the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -110,13 +130,14 @@ impl Reason {
     pub const PROGRAM: Reason = Reason::Requested { by: Some(Requester::Program) };
 
     /// One of each reason for which a client session of a gateway ends.
-    pub const OF_CLIENT_SESSIONS: [Reason; 14] = [
+    pub const OF_CLIENT_SESSIONS: [Reason; 15] = [
         Reason::ClientDeleted,
         Reason::ClientLeft,
         Reason::ClientSilent,
         Reason::Idle,
         Reason::LeaseExpired,
         Reason::MaxAge,
+        Reason::MemoryPressure,
         Reason::NotInitialized,
         Reason::OwnerGone { pid: 0, role: Role::Client },
         Reason::Reconfigured,
@@ -134,6 +155,7 @@ impl Reason {
             | Reason::ClientLeft
             | Reason::ClientSilent
             | Reason::Idle
+            | Reason::MemoryPressure
             | Reason::NotInitialized
             | Reason::Shutdown
             | Reason::Reconfigured
@@ -194,7 +216,15 @@ impl Reason {
             ),
             Reason::Dropped => ("dropped", "no longer held by the program that started it"),
             Reason::MaxAge => ("max_age", "max age"),
-            Reason::MemoryBudget => ("memory_budget", "over its memory budget"),
+            Reason::MemoryBudget { budget } => (
+                "memory_budget",
+                match budget {
+                    BudgetScope::Tree => "over its memory budget",
+                    BudgetScope::Session => "largest tree of a session over its memory budget",
+                    BudgetScope::All => "largest tree when all of leash was over its memory budget",
+                },
+            ),
+            Reason::MemoryPressure => ("memory_pressure", "memory was short"),
             Reason::Swept => ("swept", "swept after a crash"),
             Reason::ClientDeleted => ("client_deleted", "client sent DELETE"),
             Reason::ClientLeft => ("client_left", "client disconnected"),
@@ -313,6 +343,9 @@ pub struct TreeEnd {
     /// Processes of it that the kernel killed for lack of memory, as far as the kernel counts them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub memory_kills: u64,
+    /// The last lines of its stderr, if it crashed and leash keeps its log. Control characters are escaped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stderr: Vec<String>,
     /// TCP ports on which it listened; recorded for orphans only.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<u16>,
@@ -334,6 +367,7 @@ impl TreeEnd {
             spared: Vec::new(),
             memory_bytes: 0,
             memory_kills: 0,
+            stderr: Vec::new(),
             ports: Vec::new(),
             locks: Vec::new(),
         }
@@ -514,7 +548,7 @@ mod tests {
     use super::*;
 
     /// One of each.
-    fn reasons() -> [Reason; 29] {
+    fn reasons() -> [Reason; 30] {
         [
             Reason::StdinClosed,
             Reason::OwnerGone { pid: 7, role: Role::Parent },
@@ -531,7 +565,8 @@ mod tests {
             Reason::PROGRAM,
             Reason::Dropped,
             Reason::MaxAge,
-            Reason::MemoryBudget,
+            Reason::MemoryBudget { budget: BudgetScope::All },
+            Reason::MemoryPressure,
             Reason::Swept,
             Reason::ClientDeleted,
             Reason::ClientLeft,

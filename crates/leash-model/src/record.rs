@@ -1,13 +1,13 @@
 //! The record of one run of one server in the ledger.
 
-use std::{collections::BTreeMap, path::PathBuf};
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
 use crate::client::GatewayClient;
 use crate::containment::{Containment, Refusal};
 use crate::receipt::{EndedBy, Fate, Holding, How, Reason, Receipt, TreeEnd, VERSION};
-use crate::{clock, identity::Identity, owner::Owner};
+use crate::{clock, duration, identity::Identity, owner::Owner};
 
 /// The version of the record's format.
 pub const RECORD_VERSION: u32 = 1;
@@ -23,6 +23,45 @@ pub enum Phase {
     Running,
     /// It is being ended.
     Ending,
+}
+
+/// Permission to stop a tree while its owners live, because it is idle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct IdleStop {
+    /// The time for which it must be idle, in milliseconds.
+    pub after_ms: u64,
+    /// The further condition.
+    pub when: StopWhen,
+}
+
+impl IdleStop {
+    /// The permission to stop a tree that is idle for this time when memory is short.
+    pub fn under_pressure(after: Duration) -> IdleStop {
+        IdleStop { after_ms: duration::as_ms(after), when: StopWhen::MemoryPressure }
+    }
+
+    /// The time for which it must be idle.
+    pub fn after(&self) -> Duration {
+        Duration::from_millis(self.after_ms)
+    }
+
+    /// The permission in words: `it may be ended when ...`.
+    pub fn describe(&self) -> String {
+        let after = duration::exact(self.after());
+        match self.when {
+            StopWhen::MemoryPressure => format!("memory is short and it has been idle for {after}"),
+        }
+    }
+}
+
+/// The condition under which an idle tree may be stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum StopWhen {
+    /// The machine's memory is short.
+    MemoryPressure,
 }
 
 /// A live run and everything needed to end it without the processes that watch it.
@@ -81,6 +120,9 @@ pub struct Record {
     /// True if processes that the leader leaves behind live until an end is requested.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub patient: bool,
+    /// Permission to stop it while its owners live.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idle_stop: Option<IdleStop>,
     /// The start of the run, milliseconds since 1970.
     pub started_ms: u64,
     /// The file for its receipt.

@@ -201,11 +201,11 @@ fn not_found_hint(command: &str, path: Option<&str>, origin: CommandOrigin) -> S
 fn contain_hint(origin: CommandOrigin) -> &'static str {
     match origin {
         CommandOrigin::Run => {
-            "run `leash doctor` to see what works here, or ask for less (--contain, --require, --spare, --memory, --pids, --cpu)"
+            "run `leash doctor` to see what works here, or ask for less (--contain, --require, --spare, --memory, --pids, --cpu, --session-memory, `budget` in leash.json)"
         }
         CommandOrigin::Check => "run `leash doctor` to see what works here",
         CommandOrigin::File | CommandOrigin::Request => {
-            "run `leash doctor` to see what works here, or ask for less (`contain`, `require`, `spare`, `memory`, `pids`, `cpu`)"
+            "run `leash doctor` to see what works here, or ask for less (`contain`, `require`, `spare`, `memory`, `pids`, `cpu`, `budget`)"
         }
     }
 }

@@ -10,6 +10,7 @@ use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
+pub mod idle;
 mod traits;
 pub mod watch;
 

@@ -15,6 +15,7 @@ use leash_model::identity::Identity;
 use leash_model::launch::program_name;
 use leash_model::owner::Owner;
 use leash_model::receipt::Receipt;
+use leash_model::record::IdleStop;
 use leash_tree::tree::spec;
 
 /// Everything that is known before a scan.
@@ -62,15 +63,18 @@ pub struct LeashedRun {
     pub processes: Vec<Identity>,
     /// What it lives for.
     pub owners: Vec<Owner>,
+    /// Permission to end it while its owners live.
+    pub idle_stop: Option<IdleStop>,
 }
 
 impl LeashedRun {
     /// Converts a member of a session for the judge.
     pub fn of(member: &SessionMember) -> LeashedRun {
-        let recorded = match &member.kind {
-            MemberKind::Tree { record, .. } => Some(record.leader.iter().chain(&record.members)),
+        let record = match &member.kind {
+            MemberKind::Tree { record, .. } => Some(record),
             MemberKind::Connection { .. } | MemberKind::Upstream { .. } => None,
         };
+        let recorded = record.map(|record| record.leader.iter().chain(&record.members));
         LeashedRun {
             session: member.session.clone(),
             name: member.name.clone(),
@@ -78,6 +82,7 @@ impl LeashedRun {
             attendants: member.attendants.clone(),
             processes: recorded.into_iter().flatten().copied().collect(),
             owners: member.owners.clone(),
+            idle_stop: record.and_then(|record| record.idle_stop),
         }
     }
 }

@@ -63,6 +63,12 @@ const OURS: [&str; 14] = [
 /// Headers that users of some clients must configure, although every request has its own. They are left out.
 const NEEDLESS: [&str; 2] = ["accept", "content-type"];
 
+/// True if a header belongs to one message: a DELETE of the same program must not repeat it.
+pub fn belongs_to_message(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    OURS.contains(&&*name) || NEEDLESS.contains(&&*name) || name.starts_with("mcp-")
+}
+
 /// The reason that an upstream is refused. No message contains the address or a value: both may be secret.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum AddressError {

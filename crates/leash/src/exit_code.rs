@@ -86,6 +86,16 @@ const COMMANDS: &[(&str, &[Meaning])] = &[
         ],
     ),
     (
+        "guard",
+        &[
+            number(OK, "The program is done, and its sessions at the server are ended."),
+            number(NOT_ALL, "A session at the server could not be ended."),
+            BAD_USAGE,
+            FAILED,
+            signal("leash received signal n; the sessions at the server are ended."),
+        ],
+    ),
+    (
         "serve",
         &[
             number(OK, "A signal ended it, and all sessions are ended; with `--check`: there is no mistake."),
@@ -103,10 +113,18 @@ const COMMANDS: &[(&str, &[Meaning])] = &[
         ],
     ),
     (
+        "top",
+        &[
+            number(OK, "The user quit, or a signal or a closed terminal ended it."),
+            number(USAGE, "The command line is wrong, or stdin or stdout is no terminal."),
+            number(LEASH_FAILED, "leash itself failed, for example because the terminal cannot be used."),
+        ],
+    ),
+    (
         "why",
         &[
             number(OK, "The answer was printed."),
-            number(NOT_ALL, "No such process or run is alive."),
+            number(NOT_ALL, "No such process, session or server is alive, or several have the name."),
             BAD_USAGE,
             NO_LEDGER,
         ],
@@ -115,7 +133,7 @@ const COMMANDS: &[(&str, &[Meaning])] = &[
         "reap",
         &[
             number(OK, "Without `--yes`: the plan was printed. With it: leash finds no process of the ended servers."),
-            number(NOT_ALL, "A process is left, or a process named with `--likely` belongs to no likely orphan."),
+            number(NOT_ALL, "A process is left, or a named process belongs to no orphan and no likely one."),
             BAD_USAGE,
             NO_LEDGER,
         ],
@@ -154,6 +172,25 @@ const COMMANDS: &[(&str, &[Meaning])] = &[
         ],
     ),
     (
+        "logs",
+        &[
+            number(OK, "The lines were printed, even if there are none."),
+            number(NOT_ALL, "The session or server has no log."),
+            BAD_USAGE,
+            number(LEASH_FAILED, "leash itself failed, for example because it cannot read the logs."),
+            signal("Signal n ended it: `-f` goes on until then."),
+        ],
+    ),
+    (
+        "status",
+        &[
+            number(OK, "The gateway answered."),
+            number(NOT_ALL, "No gateway runs."),
+            BAD_USAGE,
+            number(LEASH_FAILED, "leash itself failed, for example because the gateway did not answer properly."),
+        ],
+    ),
+    (
         "adopt",
         &[
             number(OK, "It is done, there is nothing to do, or the user said no."),
@@ -189,6 +226,14 @@ const COMMANDS: &[(&str, &[Meaning])] = &[
             number(OK, "leash can keep its promise here."),
             number(NOT_ALL, "A requirement is not met, or only a containment below `reaper` works."),
             BAD_USAGE,
+        ],
+    ),
+    (
+        "upgrade",
+        &[
+            number(OK, "The command was named."),
+            BAD_USAGE,
+            number(LEASH_FAILED, "leash cannot find its own executable."),
         ],
     ),
     (

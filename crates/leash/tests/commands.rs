@@ -56,6 +56,39 @@ fn ps_shows_living_sessions() {
     assert_eq!(sessions(&scene), Vec::<Value>::new());
 }
 
+/// The reports of `--report-fd` for a command: everything that leash writes to the pipe until it is gone.
+fn reports(scene: &Scene, command: &str) -> Vec<Value> {
+    // The shell passes its stdout as descriptor 3, and gives the server another one.
+    let script = format!("exec '{}' run --report-fd=3 -- {command} 3>&1 >/dev/null", scene.leash_path().display());
+    let output = scene.command("sh").args(["-c", &script]).stdin(Stdio::null()).output().expect("sh starts");
+    let text = String::from_utf8(output.stdout).expect("JSON is text");
+    text.lines().map(|line| serde_json::from_str(line).expect("a line is JSON")).collect()
+}
+
+#[test]
+fn report_fd_tells_the_start_and_the_receipt() {
+    let scene = or_skip!(Scene::set(Who::User));
+    let said = reports(&scene, "sh -c 'test ! -e /proc/self/fd/3'");
+    let [started, ended] = &said[..] else { panic!("{said:#?}") };
+    assert_eq!(
+        (started["started"]["name"].as_str(), ended["ended"]["holdings"][0]["fate"].as_str()),
+        (Some("test"), Some("gone"))
+    );
+    assert_eq!(ended["ended"]["holdings"][0]["exit"], json!({"code": 0}), "the server has the descriptor");
+    assert_eq!(started["started"]["pid"], ended["ended"]["holdings"][0]["leader"]["pid"]);
+    assert_eq!(receipts(&scene), [ended["ended"].clone()]);
+
+    let said = reports(&scene, "/does/not/exist");
+    let [failed] = &said[..] else { panic!("{said:#?}") };
+    assert_eq!(failed["failed"]["why"], json!({"kind": "not_found", "command": "/does/not/exist"}));
+    assert_eq!(failed["failed"]["message"], "command `/does/not/exist` was not found");
+
+    let closed = scene.answer(["run", "--report-fd=9", "--", "true"]);
+    assert_eq!(closed.code, 2, "{closed:?}");
+    assert!(closed.stderr.contains("descriptor 9 of --report-fd is not open"), "{closed:?}");
+    scene.wait_gone(&[]).expect("nothing is left");
+}
+
 #[test]
 fn end_ends_all_runs_of_a_session_and_no_other() {
     let mut scene = or_skip!(Scene::set(Who::User));
@@ -159,7 +192,7 @@ fn doctor_is_brief_and_leaves_nothing_behind() {
     let answer = scene.answer(["doctor"]);
     assert_eq!(answer.code, 0, "{answer:?}");
     assert_eq!(answer.stdout.lines().find(|line| line.chars().count() > 80), None, "{}", answer.stdout);
-    assert_eq!(answer.stdout.lines().count(), 19, "one line a row: {}", answer.stdout);
+    assert_eq!(answer.stdout.lines().count(), 20, "one line a row: {}", answer.stdout);
     let detailed = scene.answer(["doctor", "-v"]).stdout;
     assert!(
         detailed.contains(&format!("receipts           fine  {}/leash/receipts.jsonl\n", deep.display())),
@@ -192,6 +225,30 @@ fn doctor_writes_where_it_says_fine() {
         let answer = scene.answer(["doctor", "--json"]);
         assert_eq!((answer.code, &row(&answer, "receipts")["fine"]), (1, &false.into()), "{state}: {answer:?}");
     }
+}
+
+/// `run`, `serve` and `doctor` read the budget for all of leash. Here no user manager can hold to it.
+#[test]
+fn budget_for_all_of_leash_is_in_a_file() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let file = scene.dir().join("leash/leash.json");
+    std::fs::create_dir(file.parent().expect("a directory")).expect("cannot make a directory");
+    scene.set_env("XDG_CONFIG_HOME", scene.dir().to_owned());
+    let run = ["run", "--contain", "reaper", "--", "true"];
+    std::fs::write(&file, r#"{"budget": {}, "run": {}}"#).expect("cannot write");
+    assert_eq!(scene.answer(run).code, 0);
+    std::fs::write(&file, r#"{"budget": {"memory": "4G"}}"#).expect("cannot write");
+    let answer = scene.answer(run);
+    let why = "not reaper: a budget of a session, or for all of leash, needs the systemd user manager";
+    assert!(answer.code == 125 && answer.stderr.contains(why), "{answer:?}");
+    std::fs::write(&file, "{\n\"budget\": {\"memory\": \"4X\"}}").expect("cannot write");
+    let mistake = format!("{}:2:22: `memory` in `budget`: unknown unit `X`", file.display());
+    for words in [&run[..], &["serve", "--port", "0", "--", "cat"]] {
+        let answer = scene.answer(words);
+        assert!(answer.code == 2 && answer.stderr.contains(&mistake), "{answer:?}");
+    }
+    let doctor = scene.answer(["doctor", "-v"]);
+    assert!(doctor.code == 1 && doctor.stdout.contains(&mistake), "{doctor:?}");
 }
 
 /// The command line beats a variable, and a variable beats leash.json.

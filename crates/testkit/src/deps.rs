@@ -26,6 +26,21 @@ impl Deps {
         self.0.join("npm")
     }
 
+    /// The script of pnpm, for any Node.
+    pub fn pnpm(&self) -> PathBuf {
+        self.0.join("managers/node_modules/pnpm/bin/pnpm.cjs")
+    }
+
+    /// The script of yarn, for any Node.
+    pub fn yarn(&self) -> PathBuf {
+        self.0.join("managers/node_modules/@yarnpkg/cli-dist/bin/yarn.js")
+    }
+
+    /// The program uv.
+    pub fn uv(&self) -> PathBuf {
+        self.0.join("uv/bin/uv")
+    }
+
     /// The Python with the current SDK.
     pub fn python(&self) -> PathBuf {
         self.0.join("py/bin/python")
@@ -65,6 +80,11 @@ impl Deps {
     /// Gemini CLI.
     pub fn gemini(&self) -> PathBuf {
         self.0.join("hosts/node_modules/.bin/gemini")
+    }
+
+    /// The directory of the Copilot SDK and of pyright.
+    pub fn sdk(&self) -> PathBuf {
+        self.0.join("sdk")
     }
 
     /// The script of the MCP Inspector, for [`Deps::node_22`]. The error says that it is not installed.

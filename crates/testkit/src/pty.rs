@@ -57,12 +57,17 @@ impl Pty {
 
     /// Waits until `text` is on the screen `times` times.
     pub fn wait_shown(&self, text: &str, times: usize) -> Result<(), String> {
+        self.read_until(text, times).map(drop)
+    }
+
+    /// Reads what programs write until `text` was written `times` times; everything that was read. The error is that, too.
+    pub fn read_until(&self, text: &str, times: usize) -> Result<String, String> {
         let deadline = Deadline::after(LIMIT);
         let mut screen = Vec::new();
         loop {
             let shown = String::from_utf8_lossy(&screen);
             if shown.matches(text).count() >= times {
-                return Ok(());
+                return Ok(shown.into_owned());
             }
             if !wait::ready(&self.master, PollFlags::IN, deadline.left()) {
                 return Err(shown.into_owned());

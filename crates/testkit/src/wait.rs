@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// The timeout for an event that must happen. Far beyond any time that leash needs: on a busy machine a test may be
-/// slow, but must not fail because of that.
-pub const LIMIT: Duration = Duration::from_secs(40);
+/// The timeout for an event that must happen. Far beyond any time that leash needs: on a busy machine, or on emulated
+/// processors, a test may be slow, but must not fail because of that.
+pub const LIMIT: Duration = Duration::from_secs(120);
 
 /// The polling interval for events that no descriptor signals.
 const STEP: Duration = Duration::from_millis(1);

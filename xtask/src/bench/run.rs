@@ -5,6 +5,7 @@ mod echo;
 mod memory;
 mod scan;
 mod start;
+mod top;
 
 use std::ffi::OsString;
 
@@ -15,12 +16,13 @@ use super::Bench;
 use crate::step::{Failure, Outcome};
 pub(super) use death::kernel_alone;
 
-pub(super) const BENCHES: [Bench; 5] = [
+pub(super) const BENCHES: [Bench; 6] = [
     Bench { name: "echo", peers: false, measure: |plan| echo::measure(plan.effort) },
     Bench { name: "start", peers: false, measure: |plan| start::measure(plan.effort) },
     Bench { name: "death", peers: false, measure: |plan| death::measure(plan.effort) },
     Bench { name: "memory", peers: false, measure: |plan| memory::measure(plan.effort) },
     Bench { name: "scan", peers: false, measure: |plan| scan::measure(plan.effort) },
+    Bench { name: "top", peers: false, measure: |plan| top::measure(plan.effort) },
 ];
 
 /// The scene for one sample, for the user that runs the bench.

@@ -2,18 +2,18 @@
 //! counters are in memory-mapped files, so that a process that is killed, executes another program or exits at once has
 //! counted too.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::lcov::{self, FileLines};
 use super::llvm::Llvm;
 use super::{Finding, Verdict};
-use crate::setup;
 use crate::step::{Failure, Outcome, Step, Workspace, say};
+use crate::{setup, vm};
 
 /// The lowest acceptable percentage of executed lines in a lifecycle module.
 const LEAST: f64 = 90.0;
@@ -99,11 +99,12 @@ esac
 
 /// The results.
 pub(super) struct Coverage {
-    /// By file: its lines, and true for those that were run.
-    files: BTreeMap<String, BTreeMap<usize, bool>>,
+    files: FileLines,
     /// The last line of the test runner.
     tests: String,
     all_passed: bool,
+    /// True if the tests in the box passed; the error says why there is no box.
+    boxed: Result<bool, String>,
 }
 
 /// The line counts of a file or module.
@@ -140,8 +141,9 @@ pub(super) fn look(workspace: &Workspace) -> Outcome<Coverage> {
     let tests = tests
         .map(|(_, tests)| tests.to_owned())
         .ok_or_else(|| Failure::new(format!("the tests were not run; see `{}`", log.display())))?;
-    let files = read(&place.export(&llvm)?, &workspace.root)?;
-    Ok(Coverage { files, tests, all_passed: output.status.success() })
+    let boxed = place.run_box(workspace)?;
+    let files = lcov::read(&place.export(&llvm)?, &workspace.root)?;
+    Ok(Coverage { files, tests, all_passed: output.status.success(), boxed })
 }
 
 /// The directories of the instrumented programs.
@@ -172,14 +174,18 @@ impl Place {
 
     /// A step of cargo with its own target directory and variables.
     fn cargo(&self, words: &[&str]) -> Step {
-        let program = |name: &str| OsString::from(self.dir.join("debug").join(name));
         Step::cargo()
             .args(words)
             .dir(&self.root)
             .env("CARGO_TARGET_DIR", &self.dir)
             .env("RUSTC_WORKSPACE_WRAPPER", &self.wrapper)
             .envs(&self.counters())
-            .envs(&[("LEASH_BIN", program("leash")), ("ZOO_BIN", program("zoo")), ("FIXTURE_BIN", program("fixture"))])
+            .envs(&self.programs())
+    }
+
+    fn programs(&self) -> [(&'static str, OsString); 3] {
+        let program = |name: &str| OsString::from(self.dir.join("debug").join(name));
+        [("LEASH_BIN", program("leash")), ("ZOO_BIN", program("zoo")), ("FIXTURE_BIN", program("fixture"))]
     }
 
     /// One file for each program (`%m`), which its processes share while they run (`%c`).
@@ -211,6 +217,21 @@ impl Place {
         Ok(())
     }
 
+    /// Runs the short list of the box, and adds its counters. The inner error says why there is no box.
+    fn run_box(&self, workspace: &Workspace) -> Outcome<Result<bool, String>> {
+        if let Err(why) = vm::requirements() {
+            return Ok(Err(why.to_string()));
+        }
+        let cargo = |words: &[&str]| self.cargo(words);
+        let programs = vm::Programs { variables: self.programs(), cargo: &cargo, instrumented: true };
+        let (counters, passed) = vm::count(workspace, &programs)?;
+        // The names of the files depend on the programs alone, so these have a directory of their own.
+        let dir = self.profiles.join("box");
+        fs::create_dir(&dir).map_err(Failure::at(&dir))?;
+        Step::new("tar").args(["-xf".as_ref(), counters.as_os_str(), "-C".as_ref(), dir.as_os_str()]).quietly()?;
+        Ok(Ok(passed))
+    }
+
     /// The counters, line by line.
     fn export(&self, llvm: &Llvm) -> Outcome<String> {
         let listed = self.nextest(&["list", "--list-type=binaries-only", "--message-format=json"]).answer();
@@ -221,13 +242,13 @@ impl Place {
         let mut programs: Vec<OsString> =
             binaries.filter_map(|binary| binary["binary-path"].as_str()).map(OsString::from).collect();
         programs.push(self.dir.join("debug/leash").into());
-        let profiles = fs::read_dir(&self.profiles).map_err(Failure::at(&self.profiles))?.flatten();
+        let profiles = [self.profiles.clone(), self.profiles.join("box")].into_iter().flat_map(profiles_in);
         let merged = self.dir.join("all.profdata");
         llvm.tool("llvm-profdata")
             // A process of a user without write permission leaves an empty file; all the others are used.
             .args(["merge", "--sparse", "--failure-mode=all", "-o"])
             .args([&merged])
-            .args(profiles.map(|entry| entry.path()))
+            .args(profiles)
             .quietly()?;
         let objects = programs.into_iter().flat_map(|program| [OsString::from("-object"), program]);
         let mut profile = OsString::from("-instr-profile=");
@@ -240,51 +261,10 @@ impl Place {
     }
 }
 
-/// Reads the format of lcov (`SF:file`, `DA:line,count`), without lines that are not leash's own code or only for
-/// tests.
-fn read(lcov: &str, root: &Path) -> Outcome<BTreeMap<String, BTreeMap<usize, bool>>> {
-    let mut files: BTreeMap<String, BTreeMap<usize, bool>> = BTreeMap::new();
-    let mut current: Option<(String, usize)> = None;
-    for line in lcov.lines() {
-        if let Some(path) = line.strip_prefix("SF:") {
-            let own = Path::new(path).strip_prefix(root).ok().map(|path| path.to_string_lossy().into_owned());
-            current = match own.filter(|path| is_product(path)) {
-                Some(own) => {
-                    let text = fs::read_to_string(path).map_err(Failure::at(Path::new(path)))?;
-                    Some((own, tests_begin(&text)))
-                }
-                None => None,
-            };
-        } else if let (Some((file, end)), Some(fact)) = (&current, line.strip_prefix("DA:")) {
-            let (line, count) = fact.split_once(',').ok_or_else(|| Failure::new(format!("not lcov: `{line}`")))?;
-            let count = count.split(',').next().unwrap_or_default();
-            let (Ok(line), Ok(count)) = (line.parse::<usize>(), count.parse::<u64>()) else {
-                return Err(Failure::new(format!("not lcov: `DA:{fact}`")));
-            };
-            if line < *end {
-                *files.entry(file.clone()).or_default().entry(line).or_default() |= count > 0;
-            }
-        }
-    }
-    match files.is_empty() {
-        true => Err(Failure::new("nothing was counted")),
-        false => Ok(files),
-    }
-}
-
-/// True for sources of the binary and of the library, except the files that are only for tests.
-fn is_product(path: &str) -> bool {
-    let is_test = |part: &str| ["tests", "tests.rs", "scripted.rs", "scratch.rs", "cases.rs"].contains(&part);
-    path.starts_with("crates/leash")
-        && path.contains("/src/")
-        && !path.split('/').any(|part| is_test(part) || part.ends_with("_tests.rs"))
-}
-
-/// The line where the tests in a file begin, or the line after its end if it has none.
-fn tests_begin(text: &str) -> usize {
-    let lines: Vec<&str> = text.lines().collect();
-    let is_start = |pair: &[&str]| pair[0].trim() == "#[cfg(test)]" && pair[1].trim().starts_with("mod tests {");
-    lines.windows(2).position(is_start).map_or(usize::MAX, |at| at + 1)
+/// The counter files in a directory. Without a box, one of the directories is missing.
+fn profiles_in(dir: PathBuf) -> Vec<PathBuf> {
+    let files = fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
+    files.filter(|path| path.is_file()).collect()
 }
 
 impl Coverage {
@@ -302,6 +282,13 @@ impl Coverage {
             |what: &str, found: String, verdict| Finding { part: "coverage", what: what.to_owned(), found, verdict };
         let tests = Verdict::is(self.all_passed);
         let mut findings = vec![finding("tests that were run, instrumented", self.tests.clone(), tests)];
+        findings.push(match &self.boxed {
+            Ok(passed) => {
+                let found = if *passed { "all passed" } else { "not all passed" };
+                finding("tests in the box, instrumented", found.to_owned(), Verdict::is(*passed))
+            }
+            Err(why) => finding("tests in the box, instrumented", format!("not run: {why}"), Verdict::Unknown),
+        });
         for (name, starts) in LIFECYCLE {
             let lines = self.lines(starts);
             findings.push(finding(name, lines.to_string(), Verdict::is(lines.percent() >= LEAST)));
@@ -343,33 +330,16 @@ impl Coverage {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::path::Path;
 
-    #[test]
-    fn lines_are_counted_once_and_without_tests() {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the repository is there");
-        let file = root.join("crates/leash-model/src/id.rs");
-        let end = tests_begin(&fs::read_to_string(&file).expect("it is there"));
-        assert!(end > 3 && end < usize::MAX, "`id.rs` has tests: {end}");
-        let lcov = format!(
-            "SF:{0}\nDA:1,0\nDA:2,5\nDA:{end},9\nend_of_record\nSF:{0}\nDA:1,1\nDA:3,0\nend_of_record\n\
-             SF:/rustc/x/alloc.rs\nDA:1,0\nend_of_record\nSF:{1}/crates/leash/tests/matrix.rs\nDA:1,1\n",
-            file.display(),
-            root.display()
-        );
-        let files = read(&lcov, &root).expect("it is lcov");
-        assert_eq!(files.keys().collect::<Vec<_>>(), ["crates/leash-model/src/id.rs"]);
-        let coverage = Coverage { files, tests: String::new(), all_passed: true };
-        assert_eq!(coverage.lines(&["crates/"]), Lines { all: 3, run: 2 });
-        assert!(read("SF:/rustc/x.rs\nDA:1,1\n", &root).is_err(), "a report without counters is an error");
-    }
+    use super::*;
 
     #[test]
     fn low_coverage_is_a_failure() {
         let lines = |run: usize| (1..=10).map(|line| (line, line <= run)).collect();
         for (run, verdict) in [(8, Verdict::Bad), (9, Verdict::Good)] {
             let files = [("crates/leash-tree/src/tree/kill.rs".to_owned(), lines(run))].into();
-            let coverage = Coverage { files, tests: String::new(), all_passed: true };
+            let coverage = Coverage { files, tests: String::new(), all_passed: true, boxed: Ok(true) };
             let trees = coverage.findings().into_iter().find(|finding| finding.what == "trees");
             assert_eq!(trees.map(|trees| trees.verdict), Some(verdict), "{run}");
         }
@@ -378,7 +348,7 @@ mod tests {
     #[test]
     fn coverage_of_failed_tests_is_a_failure() {
         for (all_passed, verdict) in [(true, Verdict::Good), (false, Verdict::Bad)] {
-            let coverage = Coverage { files: BTreeMap::new(), tests: String::new(), all_passed };
+            let coverage = Coverage { files: FileLines::new(), tests: String::new(), all_passed, boxed: Ok(true) };
             assert_eq!(coverage.findings()[0].verdict, verdict);
         }
     }

@@ -2,6 +2,7 @@
 
 mod coverage;
 pub(crate) mod dependencies;
+mod lcov;
 mod llvm;
 mod memory;
 mod soundness;

@@ -48,14 +48,14 @@ impl Image {
         let dir = workspace.target.join("box/image");
         let files = workspace.root.join("xtask/box");
         let suite = suite();
-        let recipe = format!("{suite} {PACKAGES:?}\n{}", contents(&files)?);
+        let recipe = format!("{suite} {PACKAGES:?}\n{}", contents(&files, &files)?);
         setup::once(&dir, &recipe, || build(&dir, &files, &suite))?;
         Ok(Image { kernel: dir.join("vmlinuz"), initrd: dir.join("initrd"), root: dir.join("root.ext4") })
     }
 }
 
 /// Installs the programs that the box needs. The error says what is missing.
-fn requirements() -> Outcome {
+pub(crate) fn requirements() -> Outcome {
     if !cfg!(target_arch = "x86_64") {
         return Err(Failure::new("the box needs an x86_64 machine"));
     }
@@ -130,16 +130,20 @@ fn file_with(dir: &Path, start: &str) -> Outcome<PathBuf> {
     found.ok_or_else(|| Failure::new(format!("`{}` has no file `{start}...`", dir.display())))
 }
 
-/// The names and contents of all files below `dir`, in order: the part of the recipe that is not in this file.
-fn contents(dir: &Path) -> Outcome<String> {
+/// The contents of all files below `dir` in order, with their names relative to `top`: the part of the recipe that is
+/// not in this file. A repository in another place makes the same image.
+fn contents(top: &Path, dir: &Path) -> Outcome<String> {
     let mut paths: Vec<PathBuf> =
         fs::read_dir(dir).map_err(Failure::at(dir))?.flatten().map(|entry| entry.path()).collect();
     paths.sort();
     let mut text = String::new();
     for path in paths {
         text += &match path.is_dir() {
-            true => contents(&path)?,
-            false => format!("{}\n{}", path.display(), fs::read_to_string(&path).map_err(Failure::at(&path))?),
+            true => contents(top, &path)?,
+            false => {
+                let name = path.strip_prefix(top).unwrap_or(&path).display();
+                format!("{name}\n{}", fs::read_to_string(&path).map_err(Failure::at(&path))?)
+            }
         };
     }
     Ok(text)

@@ -5,13 +5,18 @@ mod image;
 mod machine;
 mod payload;
 
-use image::Image;
-use machine::{Machine, Purpose};
+use std::path::PathBuf;
 
-use crate::step::{Failure, Outcome, Workspace};
+use image::Image;
+pub(crate) use image::requirements;
+use machine::{Machine, Purpose};
+pub(crate) use payload::Programs;
+
+use crate::step::{Failure, Outcome, Workspace, say};
 
 const USAGE: &str = "\
-usage: cargo xtask box                   run the short list of tests in the box
+usage: cargo xtask box                   run the tests that need a desktop in the box
+       cargo xtask box --short           run a short list of them, or say why this machine cannot
        cargo xtask box --all             run all process tests in the box
        cargo xtask box --shell           log in to the box on this terminal
        cargo xtask box TEST [FILTER...]  run the tests of one file in the box, as `desktop logout`";
@@ -28,34 +33,91 @@ impl TestRun {
     }
 }
 
-/// The short list: the tests that need a desktop, and the matrix of ends in `unit`.
+/// The short list: at least one test of each kind, in some minutes.
 fn short_list() -> Vec<TestRun> {
-    vec![TestRun::new("desktop", &[]), TestRun::new("matrix", &["unit"])]
+    let tests = [
+        "logins::over_ssh",
+        "logins::on_a_terminal",
+        "logins::in_systemd_run",
+        "ends::logout",
+        "ends::user_manager_is_killed",
+        "budgets::",
+        "shared::session_leaks",
+        "watch::hook_and_watch_together",
+    ];
+    vec![TestRun::new("desktop", &tests)]
+}
+
+/// All tests that need a desktop, and the ends of the matrix in which a process is killed.
+fn desktop_list() -> Vec<TestRun> {
+    // The replay uses all memory of the box, so it runs alone.
+    let desktop = TestRun::new("desktop", &["--skip", "replay"]);
+    let ends = ["unit::host_sigkill_as_user", "unit::leash_kill_as_user", "unit::keeper_kill_as_user"];
+    vec![desktop, TestRun::new("matrix", &ends), TestRun::new("desktop", &["replay"])]
 }
 
 /// The files with process tests that need nothing but the programs of this repository.
 fn all() -> Vec<TestRun> {
-    ["desktop", "matrix", "sessions", "bad_days", "commands", "library", "orphans", "jobs", "control", "pid_reuse"]
-        .map(|file| TestRun::new(file, &[]))
-        .into()
+    let others = ["sessions", "bad_days", "commands", "library", "orphans", "jobs", "control", "pid_reuse"];
+    let others = others.map(|file| TestRun::new(file, &[]));
+    desktop_list()
+        .into_iter()
+        .filter(|run| run.file != "matrix")
+        .chain([TestRun::new("matrix", &[])])
+        .chain(others)
+        .collect()
 }
 
 pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let image = Image::make(workspace)?;
     match words.as_slice() {
         ["--shell"] => {
-            let payload = payload::make(workspace, &[])?;
+            let image = Image::make(workspace)?;
+            let payload = make_payload(workspace, &[])?;
             Machine::new(workspace, &image, &payload).boot(Purpose::Shell)
         }
-        [] => test(workspace, &image, &short_list()),
-        ["--all"] => test(workspace, &image, &all()),
-        [file, filters @ ..] if !file.starts_with('-') => test(workspace, &image, &[TestRun::new(file, filters)]),
+        [] => test(workspace, &desktop_list()),
+        ["--short"] => run_short_list(workspace),
+        ["--all"] => test(workspace, &all()),
+        [file, filters @ ..] if !file.starts_with('-') => test(workspace, &[TestRun::new(file, filters)]),
         _ => Err(Failure::new(USAGE)),
     }
 }
 
-fn test(workspace: &Workspace, image: &Image, runs: &[TestRun]) -> Outcome {
-    let payload = payload::make(workspace, runs)?;
-    Machine::new(workspace, image, &payload).boot(Purpose::Tests)
+/// Runs the short list. If this machine cannot run the box, it says so.
+fn run_short_list(workspace: &Workspace) -> Outcome {
+    match requirements() {
+        Ok(()) => test(workspace, &short_list()),
+        Err(why) => {
+            say("Skipped", format!("the tests in a virtual machine (logins, user managers, budgets): {why}"));
+            Ok(())
+        }
+    }
+}
+
+/// Runs the tests that need a desktop with instrumented programs. Returns the archive of their counters, and whether all tests passed.
+/// The error says why this machine cannot run the box.
+pub(crate) fn count(workspace: &Workspace, programs: &Programs<'_>) -> Outcome<(PathBuf, bool)> {
+    let image = Image::make(workspace)?;
+    let payload = payload::make(workspace, programs, &desktop_list())?;
+    let (machine, counters) = Machine::new(workspace, &image, &payload).with_counters()?;
+    let ended = machine.boot(Purpose::Tests);
+    if let Err(failure) = &ended {
+        say("Failed", failure);
+    }
+    Ok((counters, ended.is_ok()))
+}
+
+fn test(workspace: &Workspace, runs: &[TestRun]) -> Outcome {
+    let image = Image::make(workspace)?;
+    let payload = make_payload(workspace, runs)?;
+    Machine::new(workspace, &image, &payload).boot(Purpose::Tests)
+}
+
+/// The second disk with the release binary.
+fn make_payload(workspace: &Workspace, runs: &[TestRun]) -> Outcome<PathBuf> {
+    workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
+    workspace.fixture().run()?;
+    let cargo = |words: &[&str]| workspace.cargo(words);
+    payload::make(workspace, &Programs { variables: workspace.programs(), cargo: &cargo, instrumented: false }, runs)
 }

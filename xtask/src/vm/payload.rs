@@ -1,5 +1,6 @@
 //! The second disk of the box: the programs to test, the tests, and the script that runs them.
 
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -12,30 +13,39 @@ use crate::step::{Failure, Outcome, Step, Workspace};
 /// The place of the second disk in the box.
 const INSIDE: &str = "/mnt/box";
 
-/// Builds the programs and the tests, and makes the disk.
-pub(crate) fn make(workspace: &Workspace, runs: &[TestRun]) -> Outcome<PathBuf> {
+/// A directory on the first disk of the box, which lives until the box is off: `LEASH_BOX` for the tests.
+const STATE: &str = "/var/lib/leash-box";
+
+/// The third disk of the box, to which the counters of instrumented programs are written.
+const COUNTERS_DISK: &str = "/dev/vdc";
+
+/// The programs that go into the box. They are built already.
+pub(crate) struct Programs<'a> {
+    /// The variables by which tests find them.
+    pub(crate) variables: [(&'static str, OsString); 3],
+    /// A step of cargo that builds tests in the same way.
+    pub(crate) cargo: &'a dyn Fn(&[&str]) -> Step,
+    /// True if they count the lines that they run.
+    pub(crate) instrumented: bool,
+}
+
+/// Builds the tests and makes the disk.
+pub(crate) fn make(workspace: &Workspace, programs: &Programs<'_>, runs: &[TestRun]) -> Outcome<PathBuf> {
     let dir = workspace.target.join("box/payload");
     if dir.exists() {
         fs::remove_dir_all(&dir).map_err(Failure::at(&dir))?;
     }
     fs::create_dir_all(&dir).map_err(Failure::at(&dir))?;
-    workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
-    workspace.fixture().run()?;
-    let mut script =
-        "#!/bin/sh\n# Runs the tests. The exit code is 1 if one of them failed.\nfailed=0\nexport LEASH_BOX=1\n"
-            .to_owned();
-    for (variable, program) in workspace.programs() {
-        let name = place(Path::new(&program), &dir, None)?;
-        script += &format!("export {variable}={INSIDE}/{name}\n");
+    let mut exports = format!("export LEASH_BOX={STATE}\n");
+    for (variable, program) in &programs.variables {
+        let name = place(Path::new(program), &dir, None)?;
+        exports += &format!("export {variable}={INSIDE}/{name}\n");
     }
     for run in runs {
-        let name = place(&build(workspace, &run.file)?, &dir, Some(&run.file))?;
-        let filters = run.filters.join(" ");
-        script += &format!("{INSIDE}/{name} --test-threads 2 {filters} || failed=1\n");
+        place(&build(programs.cargo, &run.file)?, &dir, Some(&run.file))?;
     }
-    script += "exit $failed\n";
     let path = dir.join("run");
-    fs::write(&path, script).map_err(Failure::at(&path))?;
+    fs::write(&path, script(&exports, runs, programs.instrumented)).map_err(Failure::at(&path))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(Failure::at(&path))?;
     let disk = workspace.target.join("box/payload.ext4");
     Step::new("mkfs.ext4")
@@ -43,6 +53,51 @@ pub(crate) fn make(workspace: &Workspace, runs: &[TestRun]) -> Outcome<PathBuf> 
         .quietly()?;
     Ok(disk)
 }
+
+/// The script that runs the tests. A test that needs a reboot writes the file `reboot`; the second half of the test runs
+/// after it. The reboot is that of a power failure: no process ends before.
+fn script(exports: &str, runs: &[TestRun], instrumented: bool) -> String {
+    let all: String = runs
+        .iter()
+        .map(|run| format!("{INSIDE}/{} --test-threads 2 {} || failed=1\n", run.file, run.filters.join(" ")))
+        .collect();
+    let (begin, end) = match instrumented {
+        true => (COUNT, format!("tar -cf {COUNTERS_DISK} -C {STATE}/counters .\n")),
+        false => ("", String::new()),
+    };
+    format!(
+        "#!/bin/sh\n\
+         # Runs the tests. The exit code is 1 if one of them failed.\n\
+         {exports}mkdir -p {STATE}\n\
+         {begin}\
+         if [ -e {STATE}/failed ]; then\n\
+         failed=$(cat {STATE}/failed)\n\
+         {INSIDE}/desktop reboot::after || failed=1\n\
+         else\n\
+         failed=0\n\
+         {all}\
+         if [ -e {STATE}/reboot ]; then\n\
+         echo $failed > {STATE}/failed\n\
+         sync\n\
+         systemctl reboot --force --force\n\
+         sleep infinity\n\
+         fi\n\
+         fi\n\
+         {end}\
+         exit $failed\n"
+    )
+}
+
+/// Tells every process where to count: those of this script, of logins, and of user managers. All users write to the
+/// file that the first process of leash makes.
+const COUNT: &str = r#"dir=$LEASH_BOX/counters
+mkdir -p -m 777 "$dir"
+export LLVM_PROFILE_FILE="$dir/%m%c.profraw"
+mkdir -p /etc/environment.d
+echo "LLVM_PROFILE_FILE=$LLVM_PROFILE_FILE" | tee /etc/environment /etc/environment.d/counters.conf > /dev/null
+"$LEASH_BIN" --version > /dev/null
+chmod 666 "$dir"/*
+"#;
 
 /// Copies a program to `dir` without its debug information. Returns its name there.
 fn place(program: &Path, dir: &Path, name: Option<&str>) -> Outcome<String> {
@@ -55,9 +110,9 @@ fn place(program: &Path, dir: &Path, name: Option<&str>) -> Outcome<String> {
 }
 
 /// Builds a file of tests. Returns the path of its program.
-fn build(workspace: &Workspace, file: &str) -> Outcome<PathBuf> {
+fn build(cargo: &dyn Fn(&[&str]) -> Step, file: &str) -> Outcome<PathBuf> {
     let words = ["test", "--no-run", "--message-format=json", "--package", "mcp-leash", "--test", file];
-    let output = workspace.cargo(words).output()?;
+    let output = cargo(&words).output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(Failure::new(format!("cannot build the tests of `{file}`: {}", said.trim())));

@@ -10,6 +10,7 @@ import subprocess
 import time
 from typing import Callable, Dict, List, Optional
 
+from ._binary import native_binary
 from ._errors import LeashError
 
 # A daemon listens within milliseconds. This limit is for busy machines.
@@ -20,7 +21,7 @@ STEP = 0.02
 REASON = 5.0
 
 # The daemons that this process started: it has to reap those that ended.
-_started: List[subprocess.Popen] = []
+_started: "List[subprocess.Popen[bytes]]" = []
 
 
 @atexit.register
@@ -56,7 +57,7 @@ def _is_ours(path: str, me: int) -> bool:
 
 def program(told: Optional[str]) -> str:
     """The program to start. The daemon is started in another directory, so a path must not depend on ours."""
-    name = told or os.environ.get("LEASH_BIN") or "leash"
+    name = told or native_binary()
     return os.path.abspath(name) if "/" in name else name
 
 
@@ -73,7 +74,7 @@ def _environment() -> Dict[str, str]:
     return env
 
 
-def _launch(bin: str, control: Optional[str], stderr: int) -> subprocess.Popen:
+def _launch(bin: str, control: Optional[str], stderr: int) -> subprocess.Popen[bytes]:
     _started[:] = [child for child in _started if child.poll() is None]
     try:
         # The daemon is independent of this process: it must not keep our directory, terminal or output open.

@@ -15,7 +15,7 @@ class Leash:
     """The daemon of this user. Found, or started, by the first call; leaving its `with` ends the sessions that were created through it.
 
     `socket` is another control socket; `url` and `token` a daemon that listens on TCP. `bin` is the program to start where no daemon runs
-    (otherwise `LEASH_BIN`, otherwise `leash` on the PATH); it ends itself when its last session and this process are gone.
+    (otherwise `LEASH_BIN`, the one that was installed with this module, or `leash` on the PATH); it ends itself when its last session and this process are gone.
     """
 
     def __init__(
@@ -38,13 +38,15 @@ class Leash:
         ttl: Optional[Duration] = None,
         idle: Optional[Duration] = None,
         max_age: Optional[Duration] = None,
+        budget: Optional[Mapping[str, Any]] = None,
         name: Optional[str] = None,
         labels: Optional[Mapping[str, str]] = None,
     ) -> Session:
         """Creates a session with its own servers, which run when this returns. If one cannot start, none does, and the error says which and why.
 
         It lives for this process, or for `owner`: `{"pid": N}`, `"connection"` (of this call) or `"none"`. With `inherit_env` servers have the
-        environment and the directory of this process, otherwise the daemon's. Durations are texts such as `30s`, or seconds.
+        environment and the directory of this process, otherwise the daemon's. Durations are texts such as `30s`, or seconds. `budget` is what all
+        trees of the session may use together: `{"memory": "4G", "pids": 500, "cpu": "200%"}`.
         """
         body: Dict[str, Any] = {
             "mcpServers": outgoing(mcp_servers, inherit_env),
@@ -52,6 +54,7 @@ class Leash:
             "ttl": duration(ttl),
             "idle": duration(idle),
             "maxAge": duration(max_age),
+            "budget": None if budget is None else dict(budget),
             "name": name,
             "labels": None if labels is None else dict(labels),
         }
@@ -61,7 +64,8 @@ class Leash:
         """The living sessions; with `all` also those that ended recently."""
         labels = [("label", f"{key}={value}") for key, value in (label or {}).items()]
         path = f"/v1/sessions{query(('all', 'true') if all else None, *labels)}"
-        return self._link.call("GET", path, start=True)["sessions"]
+        sessions: List[Dict[str, Any]] = self._link.call("GET", path, start=True)["sessions"]
+        return sessions
 
     def attach(self, id: str) -> Session:
         """An existing session, by its id."""

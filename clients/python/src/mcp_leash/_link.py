@@ -94,7 +94,7 @@ class Link:
                 _daemon.start(self._bin, self._told, lambda: self._look() is not None)
 
     def version(self) -> Dict[str, Any]:
-        version = self.call("GET", "/v1/version", start=True)
+        version: Dict[str, Any] = self.call("GET", "/v1/version", start=True)
         self._pid = version["pid"]
         if version["api"] != 1:
             text = f"leash {version['version']} speaks version {version['api']} of its API, not 1"

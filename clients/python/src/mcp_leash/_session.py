@@ -52,7 +52,8 @@ class Session:
 
     def status(self) -> Dict[str, Any]:
         """The current state of the session: state, deadline, holdings with their processes and memory."""
-        return self._link.call("GET", self._path)
+        status: Dict[str, Any] = self._link.call("GET", self._path)
+        return status
 
     def end(self, *, force: bool = False) -> Receipt:
         """Ends the session. When this returns, every process is gone and every upstream session is deleted, or the receipt says what is
@@ -75,7 +76,8 @@ class Session:
         until: Optional[float] = None
         while True:
             try:
-                return self._link.call("DELETE", self._path + query(*asked), start=True)
+                ended: Dict[str, Any] = self._link.call("DELETE", self._path + query(*asked), start=True)
+                return ended
             except LeashError as error:
                 if error.code != "no-such-session":
                     raise
@@ -100,12 +102,14 @@ class Session:
 
     def abort(self) -> int:
         """Cancels every pending request, keeps the session, and returns their number."""
-        return self._link.call("POST", f"{self._path}/abort", repeat=True)["aborted"]
+        aborted: int = self._link.call("POST", f"{self._path}/abort", repeat=True)["aborted"]
+        return aborted
 
     def renew(self, ttl: Optional[Duration] = None) -> Dict[str, Any]:
         """Renews the lease, with another ttl if one is given."""
         body = {} if ttl is None else {"ttl": duration(ttl)}
-        return self._link.call("PUT", f"{self._path}/lease", body)
+        status: Dict[str, Any] = self._link.call("PUT", f"{self._path}/lease", body)
+        return status
 
     def events(self) -> EventStream:
         """The events of this session from now on."""

@@ -57,7 +57,7 @@ impl Connection {
         if invalid > 0 {
             self.notices.warn_once(Warning::HeaderCopies, || {
                 format!(
-                    "upstream lists {invalid} arguments with an `x-mcp-header` that is not valid; leash does not call their tools"
+                    "the upstream server lists {invalid} arguments with an `x-mcp-header` that is not valid; leash does not call their tools"
                 )
             });
         }

@@ -39,19 +39,20 @@ fn upstreams_error_without_an_id_gets_the_id_of_the_request() {
 fn other_refusals_get_leashs_own_error_text() {
     let explained =
         |text: &str| format!(r#"{{"jsonrpc":"2.0","id":"q\u0031","error":{{"code":-32000,"message":"{text}"}}}}"#);
-    let denied = explained("upstream answered 401 Unauthorized: pass credentials with `--bearer-env` or `--header`");
+    let denied =
+        explained("the upstream server answered 401 Unauthorized: pass credentials with `--bearer-env` or `--header`");
     check(401, "", &denied);
     check(401, r#"{"jsonrpc":"2.0","error":{"code":-32001,"message":"x"},"id":null}"#, &denied);
-    check(404, "<html>", &explained("upstream answered 404 Not Found: check the path of the URL"));
+    check(404, "<html>", &explained("the upstream server answered 404 Not Found: check the path of the URL"));
     check(
         400,
         r#"{"jsonrpc":"2.0","id":"another request","error":{"code":1}}"#,
-        &explained("upstream answered 400 Bad Request: the server does not accept the message"),
+        &explained("the upstream server answered 400 Bad Request: the server does not accept the message"),
     );
     check(
         503,
         r#"{"jsonrpc":"2.0","id":"q1","result":{}}"#,
-        &explained("upstream answered 503 Service Unavailable: the server has a problem; try again later"),
+        &explained("the upstream server answered 503 Service Unavailable: the server has a problem; try again later"),
     );
 }
 

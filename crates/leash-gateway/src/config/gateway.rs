@@ -17,6 +17,9 @@ impl<'a> ConfigReader<'a> {
         if let Some(field) = top.get("leash") {
             self.gateway(field, &mut settings);
         }
+        if let Some(field) = top.get("budget") {
+            set(&mut settings.budget, self.budget(field));
+        }
         match top.get("mcpServers") {
             Some(field) => self.servers(field, &mut settings),
             // In this case the key was already reported as unknown.

@@ -3,7 +3,7 @@
 use super::{server::SERVER, terms::TERMS};
 
 /// The keys at top level.
-pub(super) const TOP: [&str; 2] = ["mcpServers", "leash"];
+pub(super) const TOP: [&str; 3] = ["mcpServers", "leash", "budget"];
 
 /// Keys at top level that are for other programs and ignored here.
 pub(super) const TOP_OF_OTHERS: [&str; 10] = [
@@ -86,7 +86,7 @@ const ELSEWHERE: [(&str, &str); 12] = [
 ];
 
 /// The keys of `leash` for commands only.
-pub(super) const OF_COMMANDS: [&str; 6] = ["contain", "require", "spare", "memory", "pids", "cpu"];
+pub(super) const OF_COMMANDS: [&str; 7] = ["contain", "require", "spare", "memory", "pids", "cpu", "pressureStop"];
 
 /// The keys of the `leash` at top level only.
 pub(super) const GATEWAY: [&str; 8] =

@@ -7,6 +7,7 @@
 
 use std::ffi::OsStr;
 
+mod budget;
 mod commands;
 mod expand;
 mod gateway;
@@ -25,6 +26,7 @@ mod terms;
 mod tests;
 mod values;
 
+pub use budget::read_budget;
 pub use commands::check_commands;
 pub(crate) use commands::is_startable;
 pub use keys::did_you_mean;

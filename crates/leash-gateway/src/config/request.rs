@@ -10,6 +10,7 @@ use super::json::{ConfigReader, Field, Object};
 use super::table::{Key, KeySchema, Table, key, shapes};
 use super::{keys, mistake::ConfigMistake, pointer, server::SERVER, settings::ServerSettings};
 use leash_model::limits;
+use leash_tree::contain::caps::Caps;
 
 /// The label that leash sets itself.
 const OURS: &str = "gateway";
@@ -26,6 +27,7 @@ pub(crate) struct SessionRequest {
     pub(crate) ttl: Option<Duration>,
     pub(crate) idle: Option<Duration>,
     pub(crate) max_age: Option<Duration>,
+    pub(crate) budget: Caps,
     pub(crate) labels: BTreeMap<String, String>,
 }
 
@@ -48,6 +50,7 @@ pub(crate) const NEW_SESSION: Table<SessionRequest> = Table {
         key!("ttl", lifetime => Some(ttl), "The time that it lives without being renewed."),
         key!("idle", lifetime => Some(idle), "The time that it lives without being used."),
         key!("maxAge", lifetime => Some(max_age), "The time that it lives at most."),
+        key!("budget", budget => budget, "The budget of all trees of the session together."),
         key!("labels", labels => labels, "For people and for `?label=`."),
     ],
     ..Table::EMPTY
@@ -280,12 +283,13 @@ mod tests {
     #[test]
     fn all_keys_of_a_session_are_read() {
         let text = r#"{"name": "job 42", "owner": {"pid": 7}, "ttl": "30s", "idle": "10m", "maxAge": "1h",
-            "labels": {"team": "a"}, "mcpServers": {"files": {"command": "npx", "env": {"A": "${B}"}}}}"#;
+            "labels": {"team": "a"}, "budget": {"memory": "2G", "pids": 50}, "mcpServers": {"files": {"command": "npx", "env": {"A": "${B}"}}}}"#;
         let request = read_request(&NEW_SESSION, text).expect("valid");
         assert_eq!(request.owner, Some(RequestedOwner::Pid(7)));
         assert_eq!(request.ttl, Some(Duration::from_secs(30)));
         assert_eq!((request.idle, request.max_age), (Some(Duration::from_secs(600)), Some(Duration::from_secs(3600))));
         assert_eq!(request.labels["team"], "a");
+        assert_eq!(request.budget, Caps { memory: Some(2 << 30), pids: Some(50), cpu: None });
         let crate::config::ServerTarget::Command(line) = &request.servers["files"].target else { panic!("a command") };
         assert_eq!(line.env["A"], "${B}", "the environment of the daemon is not the caller's");
     }
@@ -294,7 +298,7 @@ mod tests {
     fn every_mistake_is_reported_with_a_pointer() {
         check(
             r#"{"nmae": 1, "mcpServers": {"a/b~": {"command": "x"}, "b": {"command": "x", "args": ["1", 2]},
-                "c": {"url": "ftp://x"}, "d": {"command": "x", "leash": {"idle": 5}}}, "owner": {"pid": 0}, "ttl": "soon",
+                "c": {"url": "ftp://x"}, "d": {"command": "x", "leash": {"idle": 5}}}, "owner": {"pid": 0}, "ttl": "soon", "budget": {"cpu": true, "swap": 1},
                 "labels": {"gateway": "x", "a=b": "c", "n": 1}}"#,
             &[
                 "/nmae: unknown key `nmae` in the request",
@@ -304,6 +308,8 @@ mod tests {
                 "/mcpServers/d/leash/idle: `idle` in server `d` must be a duration in double quotes, not a number",
                 "/owner/pid: `pid` in `owner` must be the number of a process",
                 "/ttl: `ttl` in the request: `soon` does not start with a whole number",
+                "/budget/cpu: `cpu` in `budget` must be a percentage or a weight, not a boolean",
+                "/budget/swap: unknown key `swap` in `budget`",
                 "/labels/gateway: `gateway` in `labels` is a label of leash's own",
                 "/labels/a=b: `a=b` in `labels` cannot be a label",
                 "/labels/n: `n` in `labels` must be a text in double quotes, not a number",

@@ -38,6 +38,8 @@ pub struct Settings {
     /// The time that the keeper of a killed gateway waits for the next gateway, which takes over its sessions; zero
     /// means no wait.
     pub takeover: Duration,
+    /// The budget that all trees of the user share.
+    pub budget: Caps,
     /// The servers by name.
     pub servers: BTreeMap<String, ServerSettings>,
     /// The positions of the servers in the file, for mistakes that are found later.
@@ -68,6 +70,7 @@ impl Default for Settings {
             max_sessions_per_client: None,
             drain: limits::DRAIN,
             takeover: limits::TAKEOVER,
+            budget: Caps::default(),
             servers: BTreeMap::new(),
             origins: BTreeMap::new(),
             unavailable: BTreeMap::new(),
@@ -181,6 +184,8 @@ pub struct SessionPolicy {
     pub owner: OwnerPolicy,
     /// The bytes of its streams that a session keeps for resumption; 0 keeps none.
     pub replay: usize,
+    /// The idle time after which a tree may be stopped when memory is short; never if `None`.
+    pub pressure_stop: Option<Duration>,
 }
 
 impl Default for SessionPolicy {
@@ -198,6 +203,7 @@ impl Default for SessionPolicy {
             revive: false,
             owner: OwnerPolicy::Auto,
             replay: limits::REPLAY,
+            pressure_stop: None,
         }
     }
 }

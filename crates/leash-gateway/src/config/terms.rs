@@ -36,7 +36,7 @@ impl ServerTerms {
     pub(super) fn impossible(&self) -> Option<String> {
         let wish = ContainmentWish { exactly: self.contain, at_least: self.require };
         let (spares, caps) = (!self.spare.is_empty(), self.caps.any());
-        let situation = Situation { own_proc: true, pid_one: false, spares, caps };
+        let situation = Situation { own_proc: true, pid_one: false, spares, caps, slices: false };
         let (order, refused) = contain::candidates(wish, situation);
         if !order.is_empty() {
             return None;
@@ -72,6 +72,11 @@ pub(super) const TERMS: Table<ServerTerms> = Table {
         key!("revive", boolean => policy.revive, "True if leash reopens a session that the server has lost."),
         key!("owner", owner => policy.owner, "The owner of a client session."),
         key!("replay", replay => policy.replay, "The bytes that a client session keeps for `Last-Event-ID`."),
+        key!(
+            "pressureStop",
+            span_or_never => policy.pressure_stop,
+            "Of a command: a tree that is idle for this time may be ended when memory is short."
+        ),
         key!("contain", containment => Some(contain), "Of a command: exactly this containment."),
         key!("require", containment => Some(require), "Of a command: the weakest acceptable containment."),
         key!("spare", spare => spare, "Of a command: programs that may outlive the tree."),

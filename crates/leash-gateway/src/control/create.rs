@@ -109,7 +109,14 @@ fn begin(jobs: &Rc<Jobs>, request: SessionRequest, owner: Option<&HeldProcess>) 
         None => OwnerView::None,
     };
     let times = JobTimes { ttl: request.ttl, idle: request.idle, max_age: request.max_age };
-    let plan = Plan { name: request.name, labels: request.labels, owner: shown, times, servers: request.servers };
+    let plan = Plan {
+        name: request.name,
+        labels: request.labels,
+        budget: request.budget,
+        owner: shown,
+        times,
+        servers: request.servers,
+    };
     let job = Job::new(jobs, plan);
     if let Some(owner) = owner {
         let unwatched = |error: std::io::Error| {

@@ -16,6 +16,7 @@ use crate::{guard, state::gateway::Gateway, state::server::Server, state::stop::
 use leash_model::clock::{self, Moment};
 use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
 use leash_model::{duration, owner::Role};
+use leash_tree::contain::caps::Caps;
 use leash_tree::{ledger::receipts, owner::peer::watch::WatchId, platform::identity::HeldProcess as Process};
 use leash_upstream::notice::Notice;
 
@@ -46,6 +47,7 @@ pub(crate) struct Job {
 pub(super) struct Plan {
     pub(super) name: Option<String>,
     pub(super) labels: BTreeMap<String, String>,
+    pub(super) budget: Caps,
     pub(super) owner: OwnerView,
     pub(super) times: JobTimes,
     pub(super) servers: BTreeMap<String, crate::config::ServerSettings>,
@@ -54,7 +56,7 @@ pub(super) struct Plan {
 impl Job {
     /// A job whose servers are about to be started.
     pub(super) fn new(jobs: &Rc<Jobs>, plan: Plan) -> Rc<Job> {
-        let account = JobAccount::new(plan.labels);
+        let account = JobAccount::new(plan.labels, plan.budget);
         let of_job = |(name, settings)| (name, Server::of_job(settings, Box::<stdio::Trees>::default(), &account));
         let servers = plan.servers.into_iter().map(of_job).collect();
         Rc::new(Job {

@@ -50,6 +50,11 @@ async fn sizes(jobs: &Jobs, runs: &[Rc<str>]) -> HashMap<String, Size> {
     blocking::spawn(read).await.unwrap_or_default()
 }
 
+/// The memory of trees that their keepers recorded last, by run.
+pub(super) async fn memory(jobs: &Jobs, runs: &[Rc<str>]) -> HashMap<String, u64> {
+    sizes(jobs, runs).await.into_iter().map(|(run, size)| (run, size.memory_bytes)).collect()
+}
+
 fn view(jobs: &Jobs, job: &Job, sizes: &HashMap<String, Size>) -> SessionView {
     // The job may have ended while the ledger was read.
     if let Some(receipt) = job.receipt() {
@@ -123,7 +128,7 @@ fn plain(jobs: &Jobs, job: &Job, server: &Server) -> ServerView {
     }
 }
 
-fn kind(server: &Server) -> KindView {
+pub(super) fn kind(server: &Server) -> KindView {
     match server.settings().target {
         ServerTarget::Command(_) => KindView::Stdio,
         ServerTarget::Url(_) => KindView::Http,

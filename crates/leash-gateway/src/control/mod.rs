@@ -20,6 +20,7 @@ mod problem;
 mod query;
 mod reply;
 mod routes;
+mod status;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -92,6 +93,7 @@ async fn asked(jobs: &Rc<Jobs>, request: Request<Incoming>) -> Result<Answer, Pr
         Operation::Abort(aborted) => Ok(aborted.send(&AbortedView { aborted: living(jobs, id).await?.abort() })),
         Operation::Events(query, stream) => listen(jobs, query::read(query, text)?, stream).await,
         Operation::Document(document) => Ok(document.send(&openapi::document())),
+        Operation::Status(shown) => Ok(shown.send(&status::now(jobs).await)),
         Operation::Version(version) => {
             let own = env!("CARGO_PKG_VERSION").to_owned();
             Ok(version.send(&VersionView { version: own, pid: std::process::id(), api: API }))

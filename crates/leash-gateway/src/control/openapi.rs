@@ -100,6 +100,7 @@ impl OperationDocument<'_> {
             Operation::Events(query, stream) => self.query(query).reply(stream),
             Operation::Document(document) => self.reply(document),
             Operation::Version(version) => self.reply(version),
+            Operation::Status(status) => self.reply(status),
         };
     }
 

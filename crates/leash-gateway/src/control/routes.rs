@@ -7,7 +7,7 @@ use super::query::{ENDING, EndOptions, FILTER, Filter, ONLY, Only, Parameter};
 use super::view::{AbortedView, EventView, ReceiptsView, SessionView, SessionsView, VersionView};
 use super::{events::EventData, problem::Kind, reply::Reply};
 use crate::config::{LEASE, LeaseRequest, NEW_SESSION, SessionRequest, Table};
-use leash_model::receipt::Receipt;
+use leash_model::{receipt::Receipt, status::StatusView};
 
 /// The operation of a route: its query, its body and its successful responses. An operation reads and answers with these
 /// values, and the OpenAPI document describes the same ones.
@@ -24,6 +24,7 @@ pub(super) enum Operation {
     Events(&'static [Parameter<Only>], Reply<EventView>),
     Document(Reply<Value>),
     Version(Reply<VersionView>),
+    Status(Reply<StatusView>),
 }
 
 /// A method and a path of the API.
@@ -42,7 +43,7 @@ pub(super) struct Route {
 }
 
 /// All routes.
-pub(super) static ROUTES: [Route; 10] = [
+pub(super) static ROUTES: [Route; 11] = [
     Route {
         method: "POST",
         path: "/v1/sessions",
@@ -146,6 +147,16 @@ pub(super) static ROUTES: [Route; 10] = [
         name: "getOpenapi",
         summary: "This document",
         contract: "It is made from the code that answers.",
+        problems: &[],
+    },
+    Route {
+        method: "GET",
+        path: "/v1/status",
+        act: Operation::Status(Reply::json(StatusCode::OK, "The gateway")),
+        name: "getStatus",
+        summary: "The whole gateway",
+        contract: "The servers of its configuration with their client sessions and trees, and its last problems. `leash status` \
+                   shows it.",
         problems: &[],
     },
     Route {

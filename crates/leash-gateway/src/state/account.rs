@@ -6,6 +6,7 @@ use std::rc::Rc;
 
 use leash_model::receipt::{Holding, Receipt};
 use leash_model::{id, limits};
+use leash_tree::contain::caps::Caps;
 
 /// A job as its servers see it.
 pub(crate) struct JobAccount {
@@ -14,6 +15,8 @@ pub(crate) struct JobAccount {
     /// The secret part of its paths. The id is no secret: other users can see it, in `ps` for instance.
     pub(crate) secret: Rc<str>,
     pub(crate) labels: BTreeMap<String, String>,
+    /// The budget that its trees share.
+    pub(crate) budget: Caps,
     /// The number of its client sessions so far.
     sessions: Cell<u64>,
     held: RefCell<JobHoldings>,
@@ -29,11 +32,12 @@ pub(crate) struct JobHoldings {
 }
 
 impl JobAccount {
-    pub(crate) fn new(labels: BTreeMap<String, String>) -> Rc<JobAccount> {
+    pub(crate) fn new(labels: BTreeMap<String, String>, budget: Caps) -> Rc<JobAccount> {
         Rc::new(JobAccount {
             id: id::random().into(),
             secret: id::random().into(),
             labels,
+            budget,
             sessions: Cell::new(0),
             held: RefCell::default(),
         })

@@ -7,9 +7,11 @@ use std::{collections::HashMap, rc::Rc};
 use tokio_util::task::TaskTracker;
 
 use super::server::{Occupied, Server};
-use super::{keeper_link::KeeperLink, session::ClientSession, stop::Stop};
+use super::{
+    keeper_link::KeeperLink, problems::Problems, session::ClientSession, stop::Stop, stoppable::StoppableServers,
+};
 use crate::budget::{Bounds, Budget, BudgetClient, LimitReached, Share};
-use crate::config::{ServerTarget, Settings};
+use crate::config::{ServerSettings, ServerTarget, Settings};
 use crate::respond::{self, Answer};
 use crate::{connection::Principals, metrics::Metrics};
 use crate::{response_memory::ResponseMemory, timers::Timers};
@@ -50,6 +52,7 @@ pub(crate) struct Gateway {
     /// The sessions of all servers that have not ended, including those that are ending.
     pub(crate) slots: Rc<Budget>,
     pub(crate) trimmer: HeapTrimmer,
+    pub(crate) stoppable: StoppableServers,
     /// The budget for the bodies of requests.
     pub(crate) bodies: Rc<Budget>,
     /// The memory for answers that clients have not read.
@@ -57,6 +60,10 @@ pub(crate) struct Gateway {
     /// The address that it listens on, once it does.
     pub(crate) address: Cell<Option<SocketAddr>>,
     pub(crate) tell: Box<dyn Fn(Notice)>,
+    /// The last problems that were told.
+    pub(crate) problems: Problems,
+    /// The time at which it began, milliseconds since 1970.
+    pub(crate) started_ms: u64,
     /// Prints the stderr of servers.
     pub(crate) server_log: ServerLog,
 }
@@ -64,19 +71,24 @@ pub(crate) struct Gateway {
 impl Gateway {
     /// Reports a notice to the user.
     pub(crate) fn tell(&self, notice: impl FnOnce() -> Notice) {
-        (self.tell)(notice());
+        let notice = notice();
+        self.problems.note(&notice);
+        (self.tell)(notice);
     }
 
     /// Reports every server that clients can use, and its URL, to the user.
     pub(crate) fn tell_servers(&self) {
-        let (address, settings) = (self.reached_at(), self.settings());
+        let settings = self.settings();
         let available = settings.servers.iter().filter(|(name, _)| !settings.unavailable.contains_key(*name));
         for (name, server) in available {
-            let is_sse =
-                matches!(&server.target, ServerTarget::Url(upstream) if upstream.transport == HttpTransport::Sse);
-            let url = format!("http://{address}/{name}/{}", if is_sse { "sse" } else { "mcp" });
-            self.tell(|| Notice::Serves { server: name.clone(), url });
+            self.tell(|| Notice::Serves { server: name.clone(), url: self.url(server) });
         }
+    }
+
+    /// The URL of a server of the configuration, for clients on this machine.
+    pub(crate) fn url(&self, server: &ServerSettings) -> String {
+        let is_sse = matches!(&server.target, ServerTarget::Url(upstream) if upstream.transport == HttpTransport::Sse);
+        format!("http://{}/{}/{}", self.reached_at(), server.name, if is_sse { "sse" } else { "mcp" })
     }
 
     /// Reports a warning to the user.

@@ -8,8 +8,10 @@ pub(crate) mod backend;
 pub(crate) mod gateway;
 pub(crate) mod keeper_link;
 pub(crate) mod known_client;
+pub(crate) mod problems;
 pub(crate) mod server;
 pub(crate) mod session;
 pub(crate) mod stop;
+pub(crate) mod stoppable;
 #[cfg(test)]
 mod tests;

@@ -236,6 +236,11 @@ impl ClientSession {
         *self.life.borrow().state() == State::Live
     }
 
+    /// The time since its last request; `None` while one is in flight, and before `initialize` is answered.
+    pub(crate) fn idle(&self, now: Moment) -> Option<Duration> {
+        self.life.borrow().idle(now)
+    }
+
     /// Gives the session its holding. If the session ended meanwhile, releases the holding at once and returns false.
     pub(crate) fn hold(self: &Rc<Self>, holding: impl SessionHolding) -> bool {
         if self.holding.set(Box::new(holding)).is_err() {

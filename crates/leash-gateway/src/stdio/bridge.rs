@@ -1,6 +1,6 @@
 //! A session's server: its process, and the switch between its one pipe and the session's streams.
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use crate::keep_alive::{PingAction, Pings};
 use crate::state::backend::{Release, SessionHolding};
 use crate::state::{gateway::Gateway, session::ClientSession, stop::StopSignal};
 use crate::{metrics::Counters, response_memory::MemoryAccount};
+use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_protocol::envelope::{Envelope, EnvelopeKind, IdKey, Message, cancelled_body};
@@ -46,6 +47,8 @@ pub(crate) struct Bridge {
     garbage: Burst,
     losses: Burst,
     pub(super) pings: Pings,
+    /// The time of the server's last message.
+    spoke: Cell<Moment>,
 }
 
 /// The parts of a new bridge.
@@ -128,6 +131,7 @@ impl Bridge {
             garbage: Burst::default(),
             losses: Burst::default(),
             pings: Pings::default(),
+            spoke: Cell::new(Moment::on_runtime()),
         })
     }
 
@@ -183,6 +187,12 @@ impl Bridge {
             self.switch.borrow_mut().close(error);
             self.drained();
         }
+    }
+
+    /// The time since the server's last message; `None` while it has a request to answer, also one whose client may come
+    /// back for the answer.
+    pub(super) fn idle(&self, now: Moment) -> Option<Duration> {
+        (self.switch.borrow().in_flight() == 0).then(|| now.since(self.spoke.get()))
     }
 
     fn is_closed(&self) -> bool {
@@ -350,6 +360,7 @@ impl MessageSink for Bridge {
         if self.is_closed() {
             return;
         }
+        self.spoke.set(Moment::on_runtime());
         let opening = self.is_opening(message);
         let lost = {
             let mut switch = self.switch.borrow_mut();

@@ -19,6 +19,7 @@ use crate::state::stop::StopSignal;
 use leash_model::client::GatewayClient;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::{containment::ContainmentWish, limits, start_failure::StartFailure};
+use leash_tree::contain::slice::SharedBudgets;
 use leash_tree::tree::{Spec, Tree};
 use leash_tree::{blocking, platform::linux, tree::failure::failed};
 
@@ -81,14 +82,18 @@ pub(super) async fn start(
 /// Starts a server's program for a session. Trees of a job belong to the job's session, whichever client uses them.
 pub(super) async fn start_new(
     gateway: &Rc<Gateway>,
-    server: &Server,
+    server: &Rc<Server>,
     session: &str,
 ) -> Result<StartedTree, StartFailure> {
     let settings = server.settings();
     let ServerTarget::Command(command) = &settings.target else { return Err(StartFailure::Ended) };
+    let session_budget = server.job.as_ref().map(|job| job.budget).unwrap_or_default();
     let mut spec = spec(command)
+        .budgets(SharedBudgets { session: session_budget, all: gateway.settings().budget })
         .grace(settings.policy.grace)
+        .pressure_stop(settings.policy.pressure_stop)
         .named(settings.name.clone())
+        .log(true)
         .session(server.job.as_ref().map_or(session, |job| &job.id))
         .label(GATEWAY_LABEL, gateway.book.run());
     for (key, value) in server.job.iter().flat_map(|job| &job.labels) {
@@ -108,6 +113,7 @@ pub(super) async fn start_new(
                 pid: tree.leader(),
                 containment: tree.containment(),
             });
+            gateway.stoppable.add(server);
             Ok(StartedTree { input, output, stderr, tree: WatchedTree { tree, reports } })
         }
         Err(error) => {
@@ -160,6 +166,8 @@ fn spec(command: &ServerCommand) -> Spec {
 pub(super) struct ServerProcess {
     pub(super) input: Rc<ServerInput>,
     stderr: ServerStderr,
+    /// The id of its run, once it is watched.
+    run: OnceCell<Rc<str>>,
     /// The reason that its end was requested for; set once.
     end_reason: OnceCell<Reason>,
     /// The client that it is for, which the receipt names.
@@ -185,6 +193,7 @@ impl ServerProcess {
             input: ServerInput::new(input, tasks.clone()),
             tasks,
             stop,
+            run: OnceCell::new(),
             end_reason: OnceCell::new(),
             client: OnceCell::new(),
             over: OnceCell::new(),
@@ -198,6 +207,11 @@ impl ServerProcess {
     /// Sets the client that its receipt names.
     pub(super) fn is_for(&self, client: GatewayClient) {
         let _ = self.client.set(client);
+    }
+
+    /// The id of its run, once it is watched.
+    pub(super) fn run(&self) -> Option<Rc<str>> {
+        self.run.get().cloned()
     }
 
     /// Begins its end.
@@ -245,6 +259,7 @@ impl ServerProcess {
         (server, counters): (&Server, &Counters),
         on_input_closed: impl Fn(),
     ) -> Option<Receipt> {
+        let _ = self.run.set(tree.run().into());
         add(&counters.trees, 1);
         add(&counters.trees_started, 1);
         let receipt = self.follow(&mut tree, on_input_closed).await;

@@ -20,6 +20,7 @@ mod modern;
 mod open;
 mod output;
 mod post;
+mod pressure;
 mod reader;
 mod stderr;
 mod switch;
@@ -41,6 +42,7 @@ use leash_protocol::headers;
 
 use bridge::Bridge;
 use modern::ModernTrees;
+pub(crate) use pressure::watch_pressure;
 use warm::WarmTree;
 pub(crate) use warm::{end_warm, expect_warm, has_warm, warm};
 

@@ -49,6 +49,30 @@ fn unused_session_ends_after_its_idle_time() {
     check(&[(1, Opened), (2, ListenBegan), (300, ListenEnded)], Some((400, Reason::Idle)));
 }
 
+/// The seconds since the last request after each event; an open stream for the server's messages changes nothing.
+#[test]
+fn session_is_idle_while_no_request_is_in_flight() {
+    use Event::*;
+    let mut life = SessionLife::begin(at(0));
+    for (second, event, idle) in [
+        (1, RequestBegan, None),
+        (2, Opened, None),
+        (3, RequestEnded, Some(0)),
+        (4, ListenBegan, Some(1)),
+        (9, Tick, Some(6)),
+        (10, RequestBegan, None),
+        (11, RequestBegan, None),
+        (12, RequestEnded, None),
+        (13, RequestEnded, Some(0)),
+        (20, ListenEnded, Some(7)),
+        (21, End(Reason::MemoryPressure), None),
+    ] {
+        life.apply(event.clone(), at(second), &TERMS);
+        assert_eq!(life.idle(at(second)), idle.map(Duration::from_secs), "{event:?} at {second}");
+    }
+    assert_eq!(SessionLife::begin(at(0)).idle(at(9)), None, "no client can use it yet");
+}
+
 #[test]
 fn resumed_session_keeps_its_age_and_starts_its_idle_time() {
     use Event::*;

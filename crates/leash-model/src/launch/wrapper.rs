@@ -47,7 +47,7 @@ pub(super) fn unwrap(words: &[String]) -> Option<Unwrapped> {
     let program = program_name(program);
     let words = match program {
         "env" => environment(&rest)?,
-        "leash" => return leash_run(&rest),
+        "leash" | "mcp-leash" => return leash_run(&rest),
         "cmd" => rest.iter().position(|word| word.eq_ignore_ascii_case("/c")).map(|at| owned(&rest[at + 1..]))?,
         "sh" | "bash" | "dash" | "ash" | "zsh" | "ksh" => {
             // npm: sh -c 'mcp-server "$@"' sh ARGS needs a shell to interpret; its other processes are matched
@@ -94,12 +94,12 @@ fn leash_run(rest: &[&str]) -> Option<Unwrapped> {
 }
 
 /// The index of the first word that is neither an option of `leash run` nor an option's value. Of its options, only
-/// `-v` has no value.
+/// `-v` and `--log` have no value.
 pub fn after_run_options(words: &[&str], mut at: usize) -> usize {
     while let Some(word) = words.get(at) {
         match *word {
             "--" => return at + 1,
-            "-v" | "--verbose" => at += 1,
+            "-v" | "--verbose" | "--log" => at += 1,
             word if word.starts_with("--") && word.contains('=') => at += 1,
             word if word.starts_with('-') => at += 2,
             _ => return at,

@@ -28,11 +28,20 @@ pub struct WatchSettings {
     pub min_age: Duration,
     /// See [`SCANS`].
     pub scans: u32,
+    /// True while memory is short. Then a server of any age is due if the kernel reports both of its ends as closed: no
+    /// process can open them again, so a host that is about to use it can't exist.
+    pub memory_is_short: bool,
 }
 
 impl Default for WatchSettings {
     fn default() -> WatchSettings {
-        WatchSettings { settle: SETTLE, min_age: MIN_AGE, scans: SCANS }
+        WatchSettings { settle: SETTLE, min_age: MIN_AGE, scans: SCANS, memory_is_short: false }
+    }
+}
+
+impl WatchSettings {
+    fn is_old_enough(&self, finding: &Finding) -> bool {
+        finding.age >= self.min_age || (self.memory_is_short && finding.ends_are_closed())
     }
 }
 
@@ -71,7 +80,7 @@ impl WatchMemory {
                 Verdict::Live | Verdict::Unknown | Verdict::StaleHost | Verdict::OrphanLikely => 0,
             };
             seen.insert(key, Sighting { gone_since: before.map_or(now, |before| before.gone_since), proved });
-            if proved >= settings.scans && finding.age >= settings.min_age {
+            if proved >= settings.scans && settings.is_old_enough(finding) {
                 due.push(finding.root);
             }
         }

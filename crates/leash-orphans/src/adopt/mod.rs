@@ -25,17 +25,26 @@ pub use caution::Caution;
 
 use crate::clients::entry::{ConfigEntry, EntryKind, entries};
 use crate::clients::text::TextError;
-use crate::clients::{Client, ConfigFile, ServerLaunch};
+use crate::clients::{Client, ConfigFile, Scope, ServerLaunch};
 
 /// The user's request.
 #[derive(Clone, Debug)]
 pub struct AdoptRequest<'a> {
     /// The word with which clients start leash: a name on their PATH, or a path.
     pub program: &'a str,
+    /// The same for files that others share, on whose machines leash may be at another place.
+    pub shared_program: &'a str,
     /// The names of the servers to adopt; empty means all.
     pub servers: &'a [String],
     /// True to adopt HTTP servers as well. Servers in `servers` are adopted in any case.
     pub with_urls: bool,
+}
+
+impl AdoptRequest<'_> {
+    /// The word with which a client starts leash in this file.
+    pub fn program_for(&self, file: &ConfigFile) -> &str {
+        if file.place.scope == Scope::Project { self.shared_program } else { self.program }
+    }
 }
 
 /// The planned change of a file.
@@ -324,16 +333,17 @@ fn rewrite_entry(
         return Err(UnchangedReason::Disabled);
     }
     let name = name::name_for(entry.name(), names);
+    let program = request.program_for(file);
     let rewritten = match launch {
         ServerLaunch::Stdio { command, env, .. } => {
             check_command(command)?;
-            if !request.program.contains('/') && env.iter().any(|(name, _)| name == "PATH") {
+            if !program.contains('/') && env.iter().any(|(name, _)| name == "PATH") {
                 return Err(UnchangedReason::OwnPath);
             }
-            rewrite::stdio(file, entry, &run_words(file.client, &name, "run"), request.program)?
+            rewrite::stdio(file, entry, &run_words(file.client, &name, "run"), program)?
         }
         ServerLaunch::Url { .. } if !request.with_urls => return Err(UnchangedReason::Url),
-        ServerLaunch::Url { url } => upstream::url(file, entry, &name, url, request.program)?,
+        ServerLaunch::Url { url } => upstream::url(file, entry, &name, url, program)?,
     };
     Ok(Some(rewritten))
 }

@@ -8,7 +8,8 @@ use super::backups::{Backup, BackupRecord};
 use super::release::{ReleaseOutcome, undo};
 use super::*;
 
-const REQUEST: AdoptRequest<'_> = AdoptRequest { program: "/usr/bin/leash", servers: &[], with_urls: true };
+const REQUEST: AdoptRequest<'_> =
+    AdoptRequest { program: "/usr/bin/leash", shared_program: "leash", servers: &[], with_urls: true };
 
 fn file(client: &str, text: &str) -> ConfigFile {
     let client = Client::find(client).expect("a known client");

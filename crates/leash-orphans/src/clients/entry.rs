@@ -54,7 +54,11 @@ impl ServerLaunch {
 
 /// The index of the word `leash`, if the next word is a leash command that holds a server.
 fn leash_word(words: &[&str]) -> Option<usize> {
-    let is_leash = |word: &str| Path::new(word).file_name().is_some_and(|name| name == "leash");
+    // The package is called `mcp-leash`, in npx and uvx perhaps with a version: `mcp-leash@0.1.0`.
+    let is_leash = |word: &str| {
+        let name = Path::new(word).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        name == "leash" || name == "mcp-leash" || name.starts_with("mcp-leash@")
+    };
     words.windows(2).position(|pair| is_leash(pair[0]) && matches!(pair[1], "run" | "connect" | "attach"))
 }
 
@@ -315,10 +319,16 @@ mod tests {
             let mut words = line.split(' ').map(str::to_owned);
             ServerLaunch::Stdio { command: words.next().expect("a word"), args: words.collect(), env: Vec::new() }
         };
-        for line in ["leash run -- x", "/usr/bin/leash run -- x y", "env A=1 leash connect http://h"] {
+        for line in [
+            "leash run -- x",
+            "/usr/bin/leash run -- x y",
+            "env A=1 leash connect http://h",
+            "npx -y mcp-leash run -- x",
+            "uvx mcp-leash@0.1.0 run x",
+        ] {
             assert!(launch(line).is_leashed(), "{line}");
         }
-        for line in ["npx leash", "leash-tool run", "x leash", "dog --leash run"] {
+        for line in ["npx leash", "leash-tool run", "x leash", "dog --leash run", "mcp-leash-tool run"] {
             assert!(!launch(line).is_leashed(), "{line}");
         }
         for line in [

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::facts::Evidence;
+use crate::facts::{Evidence, StdioStream};
 use leash_model::duration;
 use leash_model::identity::Identity;
 
@@ -111,6 +111,13 @@ impl Finding {
             Evidence::Declared { client, name } | Evidence::Resembles { client, name } => Some((client, name)),
             _ => None,
         }
+    }
+
+    /// True if the kernel reports the other ends of both stdin and stdout as closed. It is not enough that only processes
+    /// of the tree itself, or other orphans, hold them.
+    pub fn ends_are_closed(&self) -> bool {
+        let is_closed = |stream| self.evidence.contains(&Evidence::EndGone { stream });
+        is_closed(StdioStream::Stdin) && is_closed(StdioStream::Stdout)
     }
 }
 

@@ -30,7 +30,7 @@ pub fn memory(proc: &Proc, tree: &[Identity]) -> TreeResources {
     let mut resources = TreeResources::default();
     for member in tree {
         resources.memory += proc.proportional_bytes(member.pid);
-        resources.swap += swap(member.pid);
+        resources.swap += proc.proportional_swap(member.pid);
     }
     resources
 }
@@ -51,11 +51,6 @@ pub fn of(proc: &Proc, tree: &[Identity]) -> TreeResources {
         });
     }
     resources
-}
-
-fn swap(pid: i32) -> u64 {
-    let kib = proc::numbers_of_line::<u64>(&format!("/proc/{pid}/smaps_rollup"), "SwapPss:");
-    kib.first().map_or(0, |kib| kib * 1024)
 }
 
 /// The listening TCP sockets of our network namespace, by inode.

@@ -1,5 +1,7 @@
 //! Caps on what a tree may use, enforced by the kernel in the tree's cgroup.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 /// The part of a memory budget at which the kernel begins to slow the tree down: seven eighths.
@@ -37,9 +39,15 @@ pub(crate) struct CapSetting {
     /// The controller whose file it is.
     pub(crate) controller: &'static str,
     pub(crate) file: &'static str,
-    pub(crate) value: String,
+    pub(crate) value: Cow<'static, str>,
     /// False for a file that some kernels lack, without which the cap still holds.
     pub(crate) required: bool,
+}
+
+impl CapSetting {
+    /// If the kernel kills a process for lack of memory, it kills the whole tree, so that no half of a server stays.
+    pub(crate) const END_TOGETHER: CapSetting =
+        CapSetting { controller: "memory", file: "memory.oom.group", value: Cow::Borrowed("1"), required: true };
 }
 
 impl Caps {
@@ -48,16 +56,29 @@ impl Caps {
         self.memory.is_some() || self.pids.is_some() || self.cpu.is_some()
     }
 
-    /// The files to write.
+    /// The number of bytes at which the kernel begins to slow a tree down.
+    pub(crate) fn slow_at(bytes: u64) -> u64 {
+        bytes - bytes / SLOW_AT
+    }
+
+    /// The files to write for one tree.
     pub(crate) fn settings(&self) -> Vec<CapSetting> {
-        let set = |controller, file, value: String| CapSetting { controller, file, value, required: true };
+        let mut settings = self.limits();
+        if self.memory.is_some() {
+            settings.push(CapSetting::END_TOGETHER);
+        }
+        settings
+    }
+
+    /// The files with the limits, for one tree or for several together.
+    pub(crate) fn limits(&self) -> Vec<CapSetting> {
+        let set =
+            |controller, file, value: String| CapSetting { controller, file, value: value.into(), required: true };
         let mut settings = Vec::new();
         if let Some(bytes) = self.memory {
-            // A tree that comes near its budget is slowed down, and does not use swap instead. At the budget the kernel
-            // kills all of it, so that no half of a server stays.
-            settings.push(set("memory", "memory.high", (bytes - bytes / SLOW_AT).to_string()));
+            // A tree that comes near its budget is slowed down, and does not use swap instead.
+            settings.push(set("memory", "memory.high", Caps::slow_at(bytes).to_string()));
             settings.push(set("memory", "memory.max", bytes.to_string()));
-            settings.push(set("memory", "memory.oom.group", "1".to_owned()));
             // A kernel without swap has no such file.
             settings.push(CapSetting { required: false, ..set("memory", "memory.swap.max", "0".to_owned()) });
         }
@@ -141,10 +162,10 @@ mod tests {
         let expected = [
             "memory.high=58720256",
             "memory.max=67108864",
-            "memory.oom.group=1",
             "memory.swap.max=0",
             "pids.max=9",
             "cpu.max=150000 100000",
+            "memory.oom.group=1",
         ];
         assert_eq!(written, expected);
     }

@@ -13,8 +13,12 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::caps::Caps;
+use super::caps::CapSetting;
+use super::memory::{MemoryGauge, MemoryUse, count};
 use crate::platform::proc::{ProcessList, read_small};
+
+/// The name of the leaf in a scope of its own.
+pub(crate) const TREE: &str = "tree";
 
 /// An open leaf.
 #[derive(Debug)]
@@ -23,27 +27,17 @@ pub(crate) struct Leaf {
     fd: OwnedFd,
     /// `cgroup.events`, open. It wakes a poll (POLLPRI) when the last member is gone.
     events: File,
-    /// `memory.events`, open, if the tree has a memory budget. It wakes a poll (POLLPRI) when the kernel slows the tree
-    /// down or kills it.
-    memory_events: Option<File>,
+    /// Present if the tree has a memory budget of its own.
+    gauge: Option<MemoryGauge>,
     /// Another process removed the directory: it has no members, and its events would wake us for ever.
     vanished: Cell<bool>,
 }
 
-/// How a tree keeps to its memory budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct MemoryUse {
-    /// Processes that the kernel killed for lack of memory.
-    pub(crate) kills: u64,
-    /// True if the tree uses so much of its budget that the kernel slows it down.
-    pub(crate) is_slowed_down: bool,
-}
-
 impl Leaf {
-    /// Makes a leaf. The error text is ready to be shown.
-    pub(crate) fn create(dir: &Path, caps: Caps) -> Result<Leaf, String> {
+    /// Makes a leaf with these settings. The error text is ready to be shown.
+    pub(crate) fn create(dir: &Path, settings: &[CapSetting]) -> Result<Leaf, String> {
         let parent = dir.parent().ok_or("no parent cgroup")?;
-        for setting in caps.settings() {
+        for setting in settings {
             enable_controller(parent, setting.controller)?;
         }
         fs::create_dir(dir).map_err(|error| format!("mkdir {}: {error}", dir.display()))?;
@@ -51,7 +45,7 @@ impl Leaf {
             if !dir.join("cgroup.kill").exists() {
                 return Err("no cgroup.kill (Linux 5.14 has it)".to_owned());
             }
-            leaf.set_caps(caps)?;
+            leaf.set(settings)?;
             // The files of the memory controller exist from now on.
             Leaf::open(dir).map_err(|error| format!("open {}: {error}", dir.display()))
         });
@@ -67,9 +61,9 @@ impl Leaf {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(dir, flags, Mode::empty())?;
         let events = File::open(dir.join("cgroup.events"))?;
-        let has_budget = read_small(dir.join("memory.max")).is_some_and(|limit| limit.trim() != "max");
-        let memory_events = if has_budget { Some(File::open(dir.join("memory.events"))?) } else { None };
-        Ok(Leaf { dir: dir.to_owned(), fd, events, memory_events, vanished: Cell::new(false) })
+        // A server may make cgroups of its own in it; their events count.
+        let gauge = MemoryGauge::open(dir, "memory.events")?;
+        Ok(Leaf { dir: dir.to_owned(), fd, events, gauge, vanished: Cell::new(false) })
     }
 
     /// Looks for a leaf. `None` if it is proved to be gone. Any other failure says nothing about its members.
@@ -89,13 +83,12 @@ impl Leaf {
         }
     }
 
-    fn set_caps(&self, caps: Caps) -> Result<(), String> {
-        for setting in caps.settings() {
+    fn set(&self, settings: &[CapSetting]) -> Result<(), String> {
+        for setting in settings {
             let path = self.dir.join(setting.file);
             match path.exists() {
-                true => {
-                    fs::write(&path, setting.value).map_err(|error| format!("write {}: {error}", path.display()))?
-                }
+                true => fs::write(&path, setting.value.as_ref())
+                    .map_err(|error| format!("write {}: {error}", path.display()))?,
                 false if setting.required => {
                     let controller = setting.controller;
                     return Err(format!("the `{controller}` controller is not available in {}", self.dir.display()));
@@ -113,26 +106,19 @@ impl Leaf {
 
     /// The descriptors to poll; none if the leaf was removed and will report no change.
     pub(crate) fn events(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let files = [Some(&self.events), self.memory_events.as_ref()];
-        files.into_iter().flatten().filter(|_| !self.vanished.get()).map(File::as_fd)
+        let files = [Some(self.events.as_fd()), self.gauge.as_ref().map(MemoryGauge::as_fd)];
+        files.into_iter().flatten().filter(|_| !self.vanished.get())
     }
 
-    /// How the tree keeps to its memory budget; `None` if it has none.
+    /// How the tree keeps to its own memory budget; `None` if it has none.
     pub(crate) fn memory_use(&self) -> Option<MemoryUse> {
-        let events = self.memory_events.as_ref()?;
-        let mut text = [0; 256];
-        // Reading it also ends the state in which it wakes a poll.
-        let read = rustix::io::pread(events, &mut text, 0).ok()?;
-        let number = |file: &str| read_small(self.dir.join(file))?.trim().parse::<u64>().ok();
-        // The kernel takes back the pages of files before it slows a tree down.
-        let stat = read_small(self.dir.join("memory.stat")).unwrap_or_default();
-        let taken_back: u64 =
-            ["active_file", "inactive_file", "slab_reclaimable"].map(|name| count(&stat, name)).iter().sum();
-        let is_over = |(now, high): (u64, u64)| now.saturating_sub(taken_back) >= high;
-        Some(MemoryUse {
-            kills: count(&String::from_utf8_lossy(&text[..read]), "oom_kill"),
-            is_slowed_down: number("memory.current").zip(number("memory.high")).is_some_and(is_over),
-        })
+        self.gauge.as_ref()?.read()
+    }
+
+    /// The name of the scope around it.
+    pub(crate) fn scope(&self) -> String {
+        let parent = self.dir.parent().and_then(Path::file_name);
+        parent.unwrap_or_default().to_string_lossy().into_owned()
     }
 
     /// The number of processes in it that the kernel killed for lack of memory, in the tree or on the machine; 0
@@ -226,12 +212,6 @@ impl Leaf {
     }
 }
 
-/// The number behind a name in a file such as `memory.events`; 0 if the name is missing.
-fn count(text: &str, name: &str) -> u64 {
-    let number = |line: &str| line.strip_prefix(name)?.trim().parse().ok();
-    text.lines().find_map(number).unwrap_or(0)
-}
-
 fn is_cgroup2(dir: &Path) -> bool {
     /// From linux/magic.h: `CGROUP2_SUPER_MAGIC`.
     const CGROUP2: u64 = 0x6367_7270;
@@ -277,7 +257,7 @@ pub(crate) fn move_to_sibling(scope: &Path) -> Result<PathBuf, String> {
     let aside = scope.join("keeper");
     fs::create_dir(&aside).map_err(|error| format!("mkdir {}: {error}", aside.display()))?;
     fs::write(aside.join("cgroup.procs"), "0").map_err(|error| format!("move into {}: {error}", aside.display()))?;
-    Ok(scope.join("tree"))
+    Ok(scope.join(TREE))
 }
 
 /// The cgroup2 directory of the calling process.
@@ -327,12 +307,6 @@ mod tests {
         assert_eq!(cgroup2_mount(line), Some((PathBuf::from("/"), PathBuf::from("/sys/fs/cgroup/uni fied"))));
         assert_eq!(cgroup2_mount("35 24 0:30 / /proc rw - proc proc rw"), None);
         assert_eq!(cgroup2_mount(""), None);
-    }
-
-    #[test]
-    fn events_are_counted_by_their_whole_name() {
-        let text = "low 0\nhigh 12\nmax 3\noom 2\noom_kill 1\noom_group_kill 4\n";
-        assert_eq!((count(text, "oom_kill"), count(text, "high"), count(text, "none")), (1, 12, 0));
     }
 
     #[test]

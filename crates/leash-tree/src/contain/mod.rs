@@ -5,7 +5,9 @@ use leash_model::containment::{Containment, ContainmentWish, Refusal};
 pub mod caps;
 pub(crate) mod dbus;
 pub(crate) mod leaf;
+pub(crate) mod memory;
 pub(crate) mod sealed;
+pub mod slice;
 pub(crate) mod unit;
 
 /// Facts that decide which containments are worth trying.
@@ -19,6 +21,8 @@ pub struct Situation {
     pub spares: bool,
     /// Memory or process caps were given.
     pub caps: bool,
+    /// A budget for several trees together was given.
+    pub slices: bool,
 }
 
 /// The order in which leash tries containments, and the reasons why it skips the others.
@@ -55,6 +59,9 @@ fn reason_to_skip(containment: Containment, wish: ContainmentWish, situation: Si
     if situation.caps && !matches!(containment, Containment::Leaf | Containment::Unit) {
         return Some("limits of memory, processes and processor time need a cgroup".to_owned());
     }
+    if situation.slices && containment != Containment::Unit {
+        return Some("a budget of a session, or for all of leash, needs the systemd user manager (`unit`)".to_owned());
+    }
     None
 }
 
@@ -62,7 +69,7 @@ fn reason_to_skip(containment: Containment, wish: ContainmentWish, situation: Si
 mod tests {
     use super::*;
 
-    const PLAIN: Situation = Situation { own_proc: true, pid_one: false, spares: false, caps: false };
+    const PLAIN: Situation = Situation { own_proc: true, pid_one: false, spares: false, caps: false, slices: false };
 
     fn check(wish: ContainmentWish, situation: Situation, order: &str) {
         let (candidates, refused) = candidates(wish, situation);
@@ -96,5 +103,7 @@ mod tests {
             Situation { caps: true, ..PLAIN },
             "",
         );
+        check(ContainmentWish::default(), Situation { slices: true, ..PLAIN }, "unit");
+        check(ContainmentWish::default(), Situation { slices: true, spares: true, ..PLAIN }, "");
     }
 }

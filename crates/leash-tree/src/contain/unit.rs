@@ -12,8 +12,9 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags};
 
 pub(crate) use super::dbus::UserBus;
-use super::dbus::{Bus, ExecCommand, Property};
+use super::dbus::{Bus, BusError, ExecCommand, Property};
 use super::leaf;
+use super::slice::{BudgetSlice, PlannedSlice};
 use crate::platform::identity::HeldProcess;
 use crate::platform::poll;
 use crate::platform::proc::Proc;
@@ -27,9 +28,24 @@ pub(crate) const GUARD: &str = "mcp-guard";
 /// The interval at which the keeper checks whether the manager has moved it. The move takes some 10 ms.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Moves the calling process into a scope of its own that dies with `supervisor` and `keeper`. Returns the directory
-/// for the tree's leaf. The error text is ready to be shown.
-pub(crate) fn enter(bus: &UserBus, run: &str, supervisor: Identity, keeper: Identity) -> Result<PathBuf, String> {
+/// The number of times to try if another keeper makes the same slice at the same time.
+const TRIES: usize = 8;
+
+/// The processes that a scope dies with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Watched {
+    pub(crate) supervisor: Identity,
+    pub(crate) keeper: Identity,
+}
+
+/// Moves the calling process into a scope of its own that dies with the supervisor and the keeper, in these slices,
+/// outermost first. Returns the directory for the tree's leaf, and the slices. The error text is ready to be shown.
+pub(crate) fn enter(
+    bus: &UserBus,
+    run: &str,
+    watched: Watched,
+    slices: &[PlannedSlice],
+) -> Result<(PathBuf, Vec<BudgetSlice>), String> {
     if bus.address.is_none() && bus.runtime_dir.is_none() {
         return Err("no user bus: neither DBUS_SESSION_BUS_ADDRESS nor XDG_RUNTIME_DIR is set".to_owned());
     }
@@ -37,15 +53,17 @@ pub(crate) fn enter(bus: &UserBus, run: &str, supervisor: Identity, keeper: Iden
     let mut bus = Bus::connect(bus, limits::BUS).map_err(|error| format!("no user bus: {error}"))?;
     let guard = format!("leash-{run}-guard.service");
     let scope = format!("leash-{run}.scope");
-    let (guard_properties, scope_properties) =
-        (guard_properties(&program, &scope, supervisor, keeper), scope_properties(&guard, keeper));
-    bus.start_transient_unit(&guard, &guard_properties).map_err(|error| format!("starting the guard unit: {error}"))?;
-    let moved = bus
-        .start_transient_unit(&scope, &scope_properties)
+    let path: PathBuf = slices.iter().map(|slice| slice.name.as_str()).chain([scope.as_str()]).collect();
+    bus.start_transient_unit(&guard, &guard_properties(&program, &path, watched), &[])
+        .map_err(|error| format!("starting the guard unit: {error}"))?;
+    let moved = start_scope(&mut bus, &scope, &scope_properties(&guard, watched.keeper, slices), slices)
         .map_err(|error| format!("starting the scope: {error}"))
-        .and_then(|_| wait_until_moved(&mut bus, &scope))
-        .and_then(|dir| leaf::move_to_sibling(&dir));
-    if moved.is_err() {
+        .and_then(|()| wait_until_moved(&mut bus, &scope))
+        .and_then(|dir| Ok((enforce(&mut bus, &dir, slices)?, leaf::move_to_sibling(&dir)?)))
+        .map(|(slices, dir)| (dir, slices));
+    // Inside the scope, the end of the guard would kill us before we can say what is wrong.
+    let is_inside = leaf::own_cgroup().is_ok_and(|dir| dir.iter().any(|part| part == scope.as_str()));
+    if moved.is_err() && !is_inside {
         // Without the scope the guard is useless. It would end with us anyway.
         bus.renew(limits::BUS);
         let _ = bus.stop_unit(&guard);
@@ -53,15 +71,38 @@ pub(crate) fn enter(bus: &UserBus, run: &str, supervisor: Identity, keeper: Iden
     moved
 }
 
-fn guard_properties(
-    program: &Path,
+/// Starts the scope, and the slices that do not exist yet.
+fn start_scope(
+    bus: &mut Bus,
     scope: &str,
-    supervisor: Identity,
-    keeper: Identity,
-) -> Vec<(&'static str, Property)> {
+    properties: &[(&str, Property)],
+    slices: &[PlannedSlice],
+) -> Result<(), BusError> {
+    for _ in 1..TRIES {
+        let mut missing = Vec::new();
+        for slice in slices {
+            missing.extend(slice.missing(bus)?);
+        }
+        match bus.start_transient_unit(scope, properties, &missing) {
+            // Another keeper made the slice meanwhile.
+            Err(error) if error.is_existing_unit() && !missing.is_empty() => {}
+            started => return started.map(drop),
+        }
+    }
+    bus.start_transient_unit(scope, properties, &[]).map(drop)
+}
+
+/// Makes sure that the slices around a scope have their limits: they may have existed with others, or be made without.
+fn enforce(bus: &mut Bus, scope: &Path, slices: &[PlannedSlice]) -> Result<Vec<BudgetSlice>, String> {
+    let around = scope.ancestors().skip(1);
+    slices.iter().rev().zip(around).map(|(slice, dir)| slice.enforce(bus, dir)).collect()
+}
+
+fn guard_properties(program: &Path, scope: &Path, watched: Watched) -> Vec<(&'static str, Property)> {
+    let Watched { supervisor, keeper } = watched;
     let argv = [
         GUARD.to_owned(),
-        scope.to_owned(),
+        scope.to_string_lossy().into_owned(),
         supervisor.pid.to_string(),
         supervisor.start.to_string(),
         keeper.pid.to_string(),
@@ -80,8 +121,10 @@ fn guard_properties(
     ]
 }
 
-fn scope_properties(guard: &str, keeper: Identity) -> Vec<(&'static str, Property)> {
-    vec![
+fn scope_properties(guard: &str, keeper: Identity, slices: &[PlannedSlice]) -> Vec<(&'static str, Property)> {
+    // Without a slice, the manager's own choice.
+    let slice = slices.last().map(|slice| ("Slice", Property::Str(slice.name.clone())));
+    let mut properties = vec![
         ("Description", Property::Str("an MCP server's process tree".to_owned())),
         ("PIDs", Property::PidList(vec![keeper.pid.unsigned_abs()])),
         ("BindsTo", Property::StrList(vec![guard.to_owned()])),
@@ -92,7 +135,9 @@ fn scope_properties(guard: &str, keeper: Identity) -> Vec<(&'static str, Propert
         // The manager's default would be a limit that the host did not set.
         ("TasksMax", Property::U64(u64::MAX)),
         ("CollectMode", Property::Str("inactive-or-failed".to_owned())),
-    ]
+    ];
+    properties.extend(slice);
+    properties
 }
 
 /// Waits until the manager has moved us. It answers when the job is queued, and moves us a little later. It reports a
@@ -126,9 +171,30 @@ pub(crate) fn guard(arguments: &[OsString]) {
         while matches!(rustix::event::poll(&mut fds, None), Ok(0) | Err(rustix::io::Errno::INTR)) {}
     }
     // The user manager does not kill members that became root. The kernel does if the cgroup's owner asks.
-    let scope =
-        arguments.first().and_then(|scope| leaf::own_cgroup().ok().and_then(|dir| Some(dir.parent()?.join(scope))));
-    if let Some(leaf) = scope.and_then(|dir| leaf::Leaf::open(&dir).ok()) {
+    let Some((scope, own)) = arguments.first().zip(leaf::own_cgroup().ok()) else { return };
+    if let Some(leaf) = find_scope(&own, Path::new(scope)).and_then(|dir| leaf::Leaf::open(&dir).ok()) {
         let _ = leaf.kill();
+    }
+}
+
+/// Finds a scope by its path below a slice that also holds us. The manager decides in which slice we are.
+fn find_scope(own: &Path, scope: &Path) -> Option<PathBuf> {
+    own.ancestors().skip(1).map(|dir| dir.join(scope)).find(|dir| dir.is_dir())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guard_finds_its_scope_in_any_slice() {
+        let dir = testkit::Scratch::new();
+        let own = dir.join("user/app.slice/guard.service");
+        for scope in ["leash-1.scope", "leash.slice/leash-a.slice/leash-2.scope"] {
+            let place = dir.join(if scope == "leash-1.scope" { "user/app.slice" } else { "user" }).join(scope);
+            assert_eq!(find_scope(&own, Path::new(scope)), None);
+            std::fs::create_dir_all(&place).expect("ours");
+            assert_eq!(find_scope(&own, Path::new(scope)), Some(place));
+        }
     }
 }

@@ -37,7 +37,7 @@ pub use leash_model::book::Entry;
 pub const BOOK_VERSION: u32 = 1;
 
 /// The directory of the books, below the runtime directory.
-const DIR: &str = "gateways";
+pub(super) const DIR: &str = "gateways";
 
 /// The owner of a book.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,15 @@
 //! The receipts file: appended to, rotated, read back.
 
 use std::fs::{self, File};
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, BufRead as _, BufReader, Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use leash_model::limits;
 use leash_model::receipt::Receipt;
 use rustix::io::Errno;
 
+use super::logs;
 use crate::platform::private_file;
 
 /// Appends a receipt, and rotates the file if it is full.
@@ -19,12 +21,26 @@ pub fn append(path: &Path, receipt: &Receipt) -> io::Result<()> {
         // If two processes rotate at once, the second rename moves the new file over the old one. That loses history,
         // but never a receipt that was just written: the append below goes to the file that is there.
         fs::rename(path, rotated(path))?;
+        forget_logs(path);
     }
     let mut line = serde_json::to_vec(receipt)?;
     line.push(b'\n');
     let mut file = private_file::open(File::options().create(true).append(true), path)?;
     // One write, so that lines of several processes do not mix (O_APPEND).
     file.write_all(&line)
+}
+
+/// Removes the logs of runs that have no receipt any more. The receipts are in the order of their ends.
+fn forget_logs(path: &Path) {
+    let mut oldest = None;
+    let read = each_line(path, |line| {
+        if oldest.is_none() {
+            oldest = serde_json::from_slice(line).ok().map(|receipt: Receipt| receipt.ended_ms);
+        }
+    });
+    if let (Ok(()), Some(oldest)) = (read, oldest) {
+        logs::forget_before(&logs::dir(path), oldest);
+    }
 }
 
 /// Appends a receipt unless the run has one, for a process that finishes the work of a killed one.
@@ -81,6 +97,67 @@ fn each_line(path: &Path, mut take: impl FnMut(&[u8])) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Reads the receipts of a file as they are appended.
+#[derive(Debug)]
+pub struct ReceiptsReader {
+    path: PathBuf,
+    /// The file that was read last, and the end of what was read of it.
+    read: Option<((u64, u64), u64)>,
+}
+
+impl ReceiptsReader {
+    /// Begins before the first receipt.
+    pub fn new(path: PathBuf) -> ReceiptsReader {
+        ReceiptsReader { path, read: None }
+    }
+
+    /// The receipts since the last call, the oldest first. A file that can't be read has none.
+    pub fn read_new(&mut self) -> Vec<Receipt> {
+        let mut receipts = Vec::new();
+        let Some(now) = identity(&self.path) else { return receipts };
+        match self.read {
+            Some((file, _)) if file == now => {}
+            // The file was rotated, or this is the first call: the old one may have receipts that were not read.
+            Some((file, at)) if identity(&rotated(&self.path)) == Some(file) => {
+                read_from(&rotated(&self.path), at, &mut receipts);
+                self.read = Some((now, 0));
+            }
+            Some(_) => self.read = Some((now, 0)),
+            None => {
+                read_from(&rotated(&self.path), 0, &mut receipts);
+                self.read = Some((now, 0));
+            }
+        }
+        if let Some((_, at)) = &mut self.read {
+            *at = read_from(&self.path, *at, &mut receipts);
+        }
+        receipts
+    }
+}
+
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()))
+}
+
+/// Reads the whole lines of a file from a place on, and returns the place behind them.
+fn read_from(path: &Path, at: u64, receipts: &mut Vec<Receipt>) -> u64 {
+    let mut text = Vec::new();
+    let read = private_file::read(path).and_then(|mut file| {
+        // Most calls find nothing new.
+        if file.metadata()?.len() > at {
+            file.seek(SeekFrom::Start(at))?;
+            file.read_to_end(&mut text)?;
+        }
+        Ok(())
+    });
+    let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+    if read.is_err() || end == 0 {
+        return at;
+    }
+    receipts.extend(text[..end].split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()));
+    at + end as u64
 }
 
 fn rotated(path: &Path) -> PathBuf {

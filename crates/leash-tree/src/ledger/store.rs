@@ -25,6 +25,9 @@ use leash_model::error;
 use leash_model::limits;
 use leash_model::record::Record;
 
+/// The directory of the records, below the runtime directory.
+pub(super) const DIR: &str = "sessions";
+
 /// True if the pids in a record can still mean something: they were given in this boot.
 pub fn is_of_this_boot(record: &Record) -> bool {
     record.boot == boot_id()
@@ -103,19 +106,26 @@ pub struct FoundRun {
     pub record: Option<Record>,
 }
 
+/// The identity of the file of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct RecordFile {
+    file: (u64, u64),
+    changed: (i64, i64),
+}
+
 impl Store {
     /// Opens the runtime directory, and makes it if needed.
     pub fn open(dir: &Path) -> Result<Store, StoreError> {
-        Ok(Store { sessions: prepare(dir, "sessions")? })
+        Ok(Store { sessions: prepare(dir, DIR)? })
     }
 
     /// Opens it only if it exists, for commands that only read.
     pub fn look(dir: &Path) -> Result<Option<Store>, StoreError> {
-        if !dir.join("sessions").exists() {
+        if !dir.join(DIR).exists() {
             return Ok(None);
         }
         check_ours(dir)?;
-        Ok(Some(Store { sessions: dir.join("sessions") }))
+        Ok(Some(Store { sessions: dir.join(DIR) }))
     }
 
     /// The runtime directory.
@@ -193,6 +203,17 @@ impl Store {
         found.collect()
     }
 
+    /// Every run in the directory that has a record.
+    pub(crate) fn recorded(&self) -> io::Result<BTreeSet<String>> {
+        runs(&self.sessions, &["json"])
+    }
+
+    /// The file in which a record is now. A record is replaced and never changed, so the same file is the same record.
+    pub(crate) fn record_file(&self, run: &str) -> Option<RecordFile> {
+        let meta = fs::symlink_metadata(self.path(run, "json")).ok()?;
+        Some(RecordFile { file: (meta.dev(), meta.ino()), changed: (meta.ctime(), meta.ctime_nsec()) })
+    }
+
     /// Reads a record; `None` if it does not exist, or is torn. Any other failure says nothing about the run.
     pub fn read(&self, run: &str) -> io::Result<Option<Record>> {
         let mut text = Vec::new();
@@ -207,7 +228,7 @@ impl Store {
 
     /// Makes an entry from a lock that was inherited.
     pub(crate) fn inherit(dir: &Path, run: &str, lock: OwnedFd) -> LockedRun {
-        LockedRun { store: Store { sessions: dir.join("sessions") }, run: run.to_owned(), lock }
+        LockedRun { store: Store { sessions: dir.join(DIR) }, run: run.to_owned(), lock }
     }
 
     fn path(&self, run: &str, kind: &str) -> PathBuf {

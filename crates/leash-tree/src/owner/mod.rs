@@ -127,7 +127,7 @@ pub fn find(
             OwnerWish::Parent => watches.extend(parent.take().map(|parent| parent.watch(proc)).transpose()?.flatten()),
             // `nohup` means that the host further up is not meant as an owner.
             OwnerWish::Ancestor if default && signals.ignores(libc::SIGHUP) => {}
-            OwnerWish::Ancestor => watches.extend(proc.and_then(ancestor)),
+            OwnerWish::Ancestor => watches.extend(proc.map(ancestors).unwrap_or_default()),
             OwnerWish::Stdin => watches.extend(stdin()?),
             OwnerWish::Terminal if default => watches.extend(proc.and_then(|proc| terminal_of(proc, signals))),
             OwnerWish::Terminal => watches.push(terminal().ok_or(OwnerError::NoTerminal)?),
@@ -150,20 +150,28 @@ fn process(pid: i32, proc: Option<&Proc>) -> Result<OwnerWatch, OwnerError> {
     Ok(OwnerWatch::new(process_owner(Role::Pid, pid, proc), fd))
 }
 
-/// The host above the wrappers, if it is not the parent itself.
-fn ancestor(proc: &Proc) -> Option<OwnerWatch> {
-    let parent = getppid()?.as_raw_pid();
-    let mut below = HeldProcess::open(proc, parent)?;
-    while wrapper::is_wrapper(&below.stat.comm, &proc.argv(below.id.pid)) {
-        let above = HeldProcess::open(proc, below.stat.ppid).filter(|above| above.id.pid > 1)?;
-        // A parent is older than its child. A younger process has taken over a freed number.
-        if above.id.start > below.id.start {
-            return None;
+/// The host above the wrappers, if it is not the parent itself. The parent of the npm launcher as well, also if that is a
+/// wrapper: without the launcher, it would be our parent.
+fn ancestors(proc: &Proc) -> Vec<OwnerWatch> {
+    let mut watches = Vec::new();
+    let mut below = getppid().and_then(|parent| HeldProcess::open(proc, parent.as_raw_pid()));
+    while let Some(held) = below {
+        let argv = proc.argv(held.id.pid);
+        if !wrapper::is_wrapper(&held.stat.comm, &argv) {
+            break;
         }
-        below = above;
+        // A parent is older than its child. A younger process has taken over a freed number.
+        let above = HeldProcess::open(proc, held.stat.ppid);
+        below = above.filter(|above| above.id.pid > 1 && above.id.start <= held.id.start);
+        let is_owner = |above: &&HeldProcess| {
+            wrapper::is_launcher(&argv) || !wrapper::is_wrapper(&above.stat.comm, &proc.argv(above.id.pid))
+        };
+        if let Some((above, fd)) = below.as_ref().filter(is_owner).and_then(|above| Some((above, above.copy_fd()?))) {
+            let owner = Owner::Process { role: Role::Ancestor, pid: above.id.pid, name: above.stat.comm.clone() };
+            watches.push(OwnerWatch::new(owner, fd));
+        }
     }
-    let owner = Owner::Process { role: Role::Ancestor, pid: below.id.pid, name: below.stat.comm.clone() };
-    (below.id.pid != parent).then(|| OwnerWatch::new(owner, below.into_fd()))
+    watches
 }
 
 /// Stdin, if it has another end: a pipe, a socket or a terminal. A file or /dev/null has no other end to watch.

@@ -65,9 +65,9 @@ impl HeldProcess {
         !has_ended(self.fd.as_fd())
     }
 
-    /// Gives the pidfd away, for polling.
-    pub fn into_fd(self) -> OwnedFd {
-        self.fd
+    /// Another descriptor of the same process, for polling.
+    pub fn copy_fd(&self) -> Option<OwnedFd> {
+        self.fd.try_clone().ok()
     }
 }
 

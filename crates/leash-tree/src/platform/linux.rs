@@ -107,7 +107,8 @@ pub(crate) fn place_fd(from: RawFd, to: RawFd) -> Result<(), Errno> {
 
 /// Closes everything above stderr except `keep`, which is moved to number 3 and closes on exec.
 pub(crate) fn keep_only(keep: RawFd) -> OwnedFd {
-    // SAFETY: plain integers; we are a forked child about to exec, so no other code uses these numbers.
+    // SAFETY: plain integers; we are a forked child about to exec, or at the very start of a process, so no other code
+    // uses these numbers.
     unsafe {
         if keep != 3 {
             libc::dup2(keep, 3);
@@ -194,6 +195,17 @@ fn set_disposition(signal: i32, action: libc::sighandler_t) {
         new.sa_sigaction = action;
         libc::sigaction(signal, &new, ptr::null_mut());
     }
+}
+
+/// Gives a signal its default disposition.
+pub(crate) fn set_default(signal: i32) {
+    set_disposition(signal, libc::SIG_DFL);
+}
+
+/// Removes a variable from the environment of this process. Only for a process with a single thread.
+pub(crate) fn remove_variable(name: &str) {
+    // SAFETY: no other thread exists that could read the environment at the same time.
+    unsafe { std::env::remove_var(name) }
 }
 
 /// Makes the kernel kill nearly any other process before this one when memory is short. Only root may; for others
@@ -352,6 +364,17 @@ pub(crate) fn exit_of(status: i32) -> Option<Exit> {
 /// Closes every descriptor above stderr.
 pub fn close_inherited() {
     close_from(3);
+}
+
+/// The same, but keeps a descriptor for the caller, under another number. `None` if it is not open.
+pub fn close_inherited_but(keep: RawFd) -> Option<OwnedFd> {
+    // SAFETY: plain integers.
+    let is_open = keep >= 3 && unsafe { libc::fcntl(keep, libc::F_GETFD) } >= 0;
+    if !is_open {
+        close_inherited();
+        return None;
+    }
+    Some(keep_only(keep))
 }
 
 /// Replaces this process. Returns only on failure.

@@ -31,6 +31,8 @@ pub struct Stat {
     pub threads: u32,
     /// Its start in clock ticks since boot.
     pub start: u64,
+    /// Its resident memory in bytes, with pages that it shares with other processes.
+    pub resident_bytes: u64,
 }
 
 /// A list of processes. Entries that could not be read may hide further processes, so an empty list proves something
@@ -76,10 +78,14 @@ impl Stat {
         let ppid = fields.next()?.parse().ok()?;
         let pgrp = fields.next()?.parse().ok()?;
         let session = fields.next()?.parse().ok()?;
-        // tty_nr is field 7, num_threads field 20, starttime field 22.
+        // tty_nr is field 7, num_threads field 20, starttime field 22, rss field 24.
         let threads = fields.nth(13)?.parse().ok()?;
         let start = fields.nth(1)?.parse().ok()?;
-        Some(Stat { pid: pid.parse().ok()?, comm: comm.to_owned(), state, ppid, pgrp, session, threads, start })
+        // Only for people, so a process without it is still a process.
+        let resident: u64 = fields.nth(1).and_then(|pages| pages.parse().ok()).unwrap_or_default();
+        let resident_bytes = resident.saturating_mul(rustix::param::page_size() as u64);
+        let (pid, comm) = (pid.parse().ok()?, comm.to_owned());
+        Some(Stat { pid, comm, state, ppid, pgrp, session, threads, start, resident_bytes })
     }
 }
 
@@ -236,6 +242,12 @@ impl Proc {
         kib.map_or_else(|| self.private_bytes(pid), |kib| kib * 1024)
     }
 
+    /// Proportional swap of a process; 0 if we may not read it.
+    pub fn proportional_swap(&self, pid: i32) -> u64 {
+        let kib = numbers_of_line::<u64>(&format!("/proc/{pid}/smaps_rollup"), "SwapPss:");
+        kib.first().map_or(0, |kib| kib * 1024)
+    }
+
     /// The names of a process: short name, base name of its program, base name of its first argument.
     pub fn names(&self, pid: i32) -> Vec<String> {
         let base = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
@@ -252,7 +264,7 @@ pub fn read_small(path: impl AsRef<Path>) -> Option<String> {
     try_read(path).ok()
 }
 
-fn try_read(path: impl AsRef<Path>) -> io::Result<String> {
+pub(crate) fn try_read(path: impl AsRef<Path>) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(1024);
     fs::File::open(path)?.read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -338,6 +350,7 @@ mod tests {
         let stat = Stat::parse("42 (a) R (b c) S 1 40 39 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 777 1000 100").unwrap();
         assert_eq!((stat.pid, stat.comm.as_str(), stat.state, stat.ppid), (42, "a) R (b c", 'S', 1));
         assert_eq!((stat.pgrp, stat.session, stat.threads, stat.start), (40, 39, 1, 777));
+        assert_eq!(stat.resident_bytes, 100 * rustix::param::page_size() as u64);
     }
 
     #[test]

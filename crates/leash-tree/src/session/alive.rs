@@ -57,9 +57,24 @@ pub fn find_clients(members: &mut [SessionMember], places: &Places) {
 pub fn find_processes(members: &mut [SessionMember], proc: &Proc) {
     for member in members {
         if let MemberKind::Tree { record, processes } = &mut member.kind {
-            *processes = processes_of(record, proc);
+            let below = |keeper| all_below(keeper, proc);
+            let processes_now = stats_of(record, proc, &below).into_iter().map(|stat| TreeProcess {
+                pid: stat.pid,
+                ppid: stat.ppid,
+                start: stat.start,
+                state: stat.state,
+                command: proc.command_line(stat.pid),
+                memory_bytes: proc.proportional_bytes(stat.pid),
+            });
+            *processes = processes_now.collect();
         }
     }
+}
+
+/// Memory and swap of a tree whose processes were [found](find_processes).
+pub fn footprint(member: &SessionMember, proc: &Proc) -> u64 {
+    let processes = member.processes().unwrap_or_default().iter();
+    processes.map(|process| process.memory_bytes + proc.proportional_swap(process.pid)).sum()
 }
 
 /// The connection that keeps a book, or the open sessions of the gateway that does.
@@ -96,28 +111,29 @@ fn of_book(book: Listed) -> Vec<SessionMember> {
 }
 
 /// The current processes of a tree: the keeper's descendants, the leaf's members, and recorded members that still live.
-fn processes_of(record: &Record, proc: &Proc) -> Vec<TreeProcess> {
+/// `below` finds the descendants of a process.
+pub(super) fn stats_of(record: &Record, proc: &Proc, below: &dyn Fn(i32) -> Vec<Stat>) -> Vec<Stat> {
     let keeper = record.keeper.filter(|keeper| identity::is_alive(*keeper, proc));
-    let mut pids: Vec<i32> = keeper.map(|keeper| proc.descendants(keeper.pid).found).unwrap_or_default();
+    let mut found: Vec<Stat> = keeper.map(|keeper| below(keeper.pid)).unwrap_or_default();
+    let mut seen: HashSet<i32> = found.iter().map(|stat| stat.pid).collect();
+    let mut pids = Vec::new();
     let leaf = record.leaf.as_deref().and_then(|dir| Leaf::open(dir).ok());
     pids.extend(leaf.map(|leaf| leaf.procs().found).unwrap_or_default());
     pids.extend(record.members.iter().filter(|id| identity::is_alive(**id, proc)).map(|id| id.pid));
-    let mut seen = HashSet::new();
-    let ours = |stat: &Stat| stat.comm == "keeper" && keeper.is_some_and(|keeper| is_ours(proc, stat.pid, keeper.pid));
-    let living = pids
-        .into_iter()
-        .filter(|pid| seen.insert(*pid))
-        .filter_map(|pid| proc.stat(pid))
-        .filter(|stat| !stat.dead() && !ours(stat));
-    let process = |stat: Stat| TreeProcess {
-        pid: stat.pid,
-        ppid: stat.ppid,
-        start: stat.start,
-        state: stat.state,
-        command: proc.command_line(stat.pid),
-        memory_bytes: proc.proportional_bytes(stat.pid),
-    };
-    living.map(process).collect()
+    found.extend(pids.into_iter().filter(|pid| seen.insert(*pid)).filter_map(|pid| proc.stat(pid)));
+    servers_of(found, keeper.map(|keeper| keeper.pid), proc)
+}
+
+/// Those of the processes below a keeper that live and are not leash.
+pub(super) fn servers_of(mut found: Vec<Stat>, keeper: Option<i32>, proc: &Proc) -> Vec<Stat> {
+    let ours = |stat: &Stat| stat.comm == "keeper" && keeper.is_some_and(|keeper| is_ours(proc, stat.pid, keeper));
+    found.retain(|stat| !stat.dead() && !ours(stat));
+    found
+}
+
+/// The descendants of a process.
+pub(super) fn all_below(root: i32, proc: &Proc) -> Vec<Stat> {
+    proc.descendants(root).found.into_iter().filter_map(|pid| proc.stat(pid)).collect()
 }
 
 /// True for the two processes of leash inside a sealed namespace. They are forks of the keeper: same program, same

@@ -18,12 +18,13 @@ use crate::places::Places;
 use crate::platform::identity::HeldProcess;
 use crate::platform::proc::Proc;
 use crate::platform::{linux, poll};
-use crate::tree::driver::{END_SIGNAL, END_VALUE, FORCE_VALUE};
+use crate::tree::driver::{END_SIGNAL, END_VALUE, FORCE_VALUE, PRESSURE_VALUE};
 use crate::tree::sweep;
 use leash_model::alive::{MemberKind, SessionMember};
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::limits;
 use leash_model::receipt::Receipt;
+use leash_model::record::Phase;
 
 /// The pause between two checks of a lock. The death of a process ends the pause early.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -51,6 +52,17 @@ impl Target {
             Target::Run(run) => member.run == *run,
         }
     }
+}
+
+/// The order that members get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndOrder {
+    /// End.
+    Ask,
+    /// End without grace.
+    Force,
+    /// End if the tree may be stopped when memory is short.
+    Pressure,
 }
 
 /// A member that did not end, or whose end is not known.
@@ -92,8 +104,7 @@ pub struct Ending<'a> {
     proc: &'a Proc,
     sweep_upstreams: SweepUpstreams,
     targets: Vec<Target>,
-    /// True to end them without grace.
-    force: bool,
+    order: EndOrder,
     /// Members that were told to end and waited for. A member that is still there would not end if it were told again.
     dealt_with: HashSet<String>,
     ended: EndReport,
@@ -108,15 +119,16 @@ impl<'a> Ending<'a> {
         force: bool,
         sweep_upstreams: SweepUpstreams,
     ) -> Ending<'a> {
-        Ending {
-            places,
-            proc,
-            sweep_upstreams,
-            targets,
-            force,
-            dealt_with: HashSet::new(),
-            ended: EndReport::default(),
-        }
+        let order = if force { EndOrder::Force } else { EndOrder::Ask };
+        let (dealt_with, ended) = (HashSet::new(), EndReport::default());
+        Ending { places, proc, sweep_upstreams, targets, order, dealt_with, ended }
+    }
+
+    /// Prepares the end of one idle run because memory is short. Its keeper refuses if a request waits in its stdin, or if
+    /// it may not be stopped; then the run is among the unfinished.
+    pub fn under_pressure(places: &'a Places, proc: &'a Proc, run: String) -> Ending<'a> {
+        let ending = Ending::new(places, proc, vec![Target::Run(run)], false, |_| Default::default());
+        Ending { order: EndOrder::Pressure, ..ending }
     }
 
     /// Ends all current members, except those that another process ends. Returns true if there were any.
@@ -149,6 +161,11 @@ impl<'a> Ending<'a> {
             self.dealt_with.insert(member.run);
         }
         Ok(true)
+    }
+
+    /// The result of the rounds so far.
+    pub fn report(self) -> EndReport {
+        self.ended
     }
 
     /// Goes on until no member is left, also of those that join during the end. Returns the result of all rounds.
@@ -236,7 +253,11 @@ impl<'a> Ending<'a> {
     }
 
     fn ask(&self, member: &SessionMember) {
-        let value = if self.force { FORCE_VALUE } else { END_VALUE };
+        let value = match self.order {
+            EndOrder::Ask => END_VALUE,
+            EndOrder::Force => FORCE_VALUE,
+            EndOrder::Pressure => PRESSURE_VALUE,
+        };
         for attendant in attendants(member, self.proc) {
             // A stopped process of leash must run to receive the signal.
             let _ = attendant.signal(Signal::CONT);
@@ -248,7 +269,7 @@ impl<'a> Ending<'a> {
     fn wait(&self, member: &SessionMember, asked: Moment) -> Result<(), String> {
         let store = Store::look(&member.runtime_dir).ok().flatten();
         let mut give_up = asked + patience(member);
-        let mut may_kill = self.force;
+        let mut may_kill = self.order == EndOrder::Force;
         // The lock decides, however new the member is. The processes only say when to check again.
         loop {
             // A member that was told during its start records its keeper later.
@@ -258,6 +279,12 @@ impl<'a> Ending<'a> {
                 return Ok(());
             }
             let now = Moment::now();
+            if self.order == EndOrder::Pressure
+                && now >= asked + limits::KEEPER_ANSWER
+                && member.phase() != Phase::Ending
+            {
+                return Err("it is in use".to_owned());
+            }
             let attendants = attendants(member, self.proc);
             // A server may stop them again and again, but it can't prevent that they are killed.
             let is_stopped = now >= asked + limits::KEEPER_ANSWER && all_stopped(&attendants, self.proc);

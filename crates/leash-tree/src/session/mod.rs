@@ -3,6 +3,7 @@
 pub mod alive;
 mod ending;
 mod held;
+pub mod remembered;
 mod together;
 
 pub use ending::{EndReport, Ending, SweepUpstreams, Target, Unfinished};

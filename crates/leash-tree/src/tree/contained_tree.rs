@@ -10,6 +10,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid};
 use super::strays;
 use crate::contain::leaf::Leaf;
 use crate::contain::sealed::Sealed;
+use crate::contain::slice::BudgetSlice;
 use crate::platform::identity::{HeldProcess, number_has_ended};
 use crate::platform::linux;
 use crate::platform::proc::{Proc, ProcessList, Stat};
@@ -25,6 +26,9 @@ pub(crate) struct ContainedTree {
     /// Its first process, by our number for it; `None` if it can't be known (sealed, without our own /proc).
     pub(crate) leader: Option<i32>,
     pub(crate) leaf: Option<Leaf>,
+    /// The slices around it that have a budget, innermost first. A supervisor that took over does not need them: the tree
+    /// is ending.
+    pub(crate) slices: Vec<BudgetSlice>,
     pub(crate) sealed: Option<Sealed>,
     /// /proc, if it belongs to our PID namespace.
     pub(crate) proc: Option<Proc>,
@@ -80,6 +84,7 @@ impl ContainedTree {
             containment,
             leader: None,
             leaf: None,
+            slices: Vec::new(),
             sealed: None,
             proc,
             spare,

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::contain::caps::Caps;
+use crate::contain::slice::SharedBudgets;
 use crate::contain::unit::UserBus;
 use crate::platform::channel::memfd;
 use leash_model::containment::{Containment, ContainmentWish, Refusal};
@@ -27,7 +28,7 @@ pub(crate) mod fds {
     pub(crate) const LOCK: i32 = 5;
     /// A pidfd of the supervisor.
     pub(crate) const SUPERVISOR: i32 = 6;
-    /// The first of the owners' descriptors; the others follow.
+    /// The first of the owners' descriptors; the others follow, and then the two of a copy of stderr.
     pub(crate) const OWNERS: i32 = 7;
 }
 
@@ -37,6 +38,7 @@ pub(crate) struct Orders {
     pub(crate) record: Record,
     pub(crate) wish: ContainmentWish,
     pub(crate) caps: Caps,
+    pub(crate) budgets: SharedBudgets,
     pub(crate) max_age_ms: Option<u64>,
     pub(crate) ignored_signals: u64,
     /// Changes to the environment, for the server only.
@@ -44,6 +46,8 @@ pub(crate) struct Orders {
     pub(crate) runtime_dir: PathBuf,
     pub(crate) bus: UserBus,
     pub(crate) pid_one: bool,
+    /// True if the keeper copies the server's stderr.
+    pub(crate) copies_stderr: bool,
 }
 
 /// The program to run, as bytes: arguments need not be valid UTF-8.

@@ -9,14 +9,15 @@ use std::time::Duration;
 
 use rustix::event::PollFlags;
 
-use super::budget::{BudgetVerdict, BudgetWatch};
+use super::budget::{BudgetUse, BudgetVerdict, BudgetWatch};
 use super::contained_tree::{ContainedTree, Remaining};
 use super::control::{KeeperReport, Order};
 use super::kill;
 use super::machine::{Effect, Event, State};
-use crate::contain::leaf::Leaf;
-use crate::ledger::receipts;
+use super::stderr_copy::StderrCopy;
+use crate::contain::slice::BudgetSlice;
 use crate::ledger::store::LockedRun;
+use crate::ledger::{logs, receipts};
 use crate::owner::{self, OwnerWatch};
 use crate::platform::channel::{self, ChannelRead};
 use crate::platform::poll::PollSet;
@@ -25,7 +26,7 @@ use leash_model::clock::{Moment, timeout_until};
 use leash_model::event::Rung;
 use leash_model::identity::Identity;
 use leash_model::owner::Owner;
-use leash_model::receipt::{EndedBy, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
+use leash_model::receipt::{EndedBy, Exit, Fate, How, LeftOver, Reason, Receipt, TreeEnd};
 use leash_model::record::{Phase, Record};
 use leash_model::{duration, limits};
 
@@ -36,6 +37,8 @@ pub const END_SIGNAL: i32 = libc::SIGUSR1;
 pub const END_VALUE: i32 = 53274;
 /// The value for `leash end --force`: no grace.
 pub const FORCE_VALUE: i32 = 53275;
+/// The value with which `leash watch --pressure` says that memory is short. The keeper decides whether the tree ends.
+pub const PRESSURE_VALUE: i32 = 53276;
 
 /// The connection to the supervisor.
 #[derive(Debug)]
@@ -72,6 +75,8 @@ pub(crate) struct TreeDriver {
     leader_told: bool,
     peaks: TreePeaks,
     budget: BudgetWatch,
+    /// The copy of the server's stderr, if leash keeps its log.
+    stderr: Option<StderrCopy>,
     /// The reason why an empty tree would prove nothing.
     unproved: Option<String>,
     /// Warnings for the caller, used if there is no peer.
@@ -86,6 +91,7 @@ pub(crate) struct TreeDriverParts {
     pub(crate) watches: Vec<OwnerWatch>,
     pub(crate) signals: OwnedFd,
     pub(crate) grace: Duration,
+    pub(crate) stderr: Option<StderrCopy>,
 }
 
 /// The times at which the tree is looked at for the ledger.
@@ -122,6 +128,8 @@ enum DriverSource {
     PeerGone,
     /// An owner, by its number in `watches`. Later ones come first, because a lost one is removed from the list.
     Owner(std::cmp::Reverse<usize>),
+    /// The server wrote to its stderr, or the host has read.
+    Stderr,
     /// A child or the leaf changed. Reaping follows every wake anyway.
     Tree,
 }
@@ -138,7 +146,7 @@ impl TreeDriver {
     }
 
     fn new(parts: TreeDriverParts, ended_by: EndedBy) -> TreeDriver {
-        let TreeDriverParts { tree, record, locked_run, watches, signals, grace } = parts;
+        let TreeDriverParts { tree, record, locked_run, watches, signals, grace, stderr } = parts;
         TreeDriver {
             tree,
             record,
@@ -157,6 +165,7 @@ impl TreeDriver {
             leader_told: false,
             peaks: TreePeaks::default(),
             budget: BudgetWatch::default(),
+            stderr,
             unproved: None,
             warnings: Vec::new(),
         }
@@ -193,7 +202,7 @@ impl TreeDriver {
 
     /// Reaps, and tells the machine what changed.
     fn look_at_tree(&mut self) -> ControlFlow<Over> {
-        self.look_at_budget()?;
+        self.look_at_budgets()?;
         match self.tree.reap() {
             Remaining::Nothing | Remaining::Spared => {
                 self.find_reason()?;
@@ -211,16 +220,23 @@ impl TreeDriver {
         }
     }
 
-    /// Ends a tree that is over its memory budget. The kernel counts a kill before the process dies, so this comes before
-    /// its death is seen.
-    fn look_at_budget(&mut self) -> ControlFlow<Over> {
-        let Some(usage) = self.tree.leaf.as_ref().and_then(Leaf::memory_use).filter(|_| !self.state.ending()) else {
+    /// Ends a tree because of a memory budget. The kernel counts a kill before the process dies, so this comes before its
+    /// death is seen.
+    fn look_at_budgets(&mut self) -> ControlFlow<Over> {
+        let Some(leaf) = self.tree.leaf.as_ref().filter(|_| !self.state.ending()) else {
             return ControlFlow::Continue(());
         };
-        match self.budget.look(usage, Moment::now()) {
+        let own = leaf.memory_use().map(BudgetUse::of_tree);
+        let shared = self.tree.slices.iter().filter_map(BudgetSlice::memory_use);
+        let budgets: Vec<BudgetUse> =
+            own.into_iter().chain(shared.map(|usage| BudgetUse::shared(&usage, &leaf.scope()))).collect();
+        if budgets.is_empty() {
+            return ControlFlow::Continue(());
+        }
+        match self.budget.look(leaf.memory_kills(), &budgets, Moment::now()) {
             BudgetVerdict::Within => ControlFlow::Continue(()),
-            BudgetVerdict::Over => self.apply_end(Reason::MemoryBudget),
-            BudgetVerdict::Killed => self.apply(Event::Hurry(Reason::MemoryBudget)),
+            BudgetVerdict::Over(budget) => self.apply_end(Reason::MemoryBudget { budget }),
+            BudgetVerdict::Killed(budget) => self.apply(Event::Hurry(Reason::MemoryBudget { budget })),
         }
     }
 
@@ -244,10 +260,20 @@ impl TreeDriver {
         for (number, watch) in self.watches.iter().enumerate() {
             set.add(DriverSource::Owner(std::cmp::Reverse(number)), watch.as_fd(), watch.events());
         }
+        if let Some((fd, events)) = self.stderr.as_ref().and_then(StderrCopy::waits_for) {
+            set.add(DriverSource::Stderr, fd, events);
+        }
         for (fd, by_priority) in self.tree.wakers() {
             set.add(DriverSource::Tree, fd, if by_priority { PollFlags::PRI } else { PollFlags::IN });
         }
         let budget = self.budget.deadline().filter(|_| !self.state.ending());
+        // While the kernel slows the trees down, it reports so about 100 times a second to the keeper of each. The
+        // deadline is enough then.
+        if budget.is_none() && !self.state.ending() {
+            for events in self.tree.slices.iter().filter_map(BudgetSlice::events) {
+                set.add(DriverSource::Tree, events, PollFlags::PRI);
+            }
+        }
         let deadline =
             [Some(self.snapshots.due), self.expires, budget, self.state.deadline()].into_iter().flatten().min();
         let timeout = deadline.map(|deadline| timeout_until(deadline, Moment::now()));
@@ -265,6 +291,11 @@ impl TreeDriver {
     fn handle(&mut self, source: DriverSource, answer: PollFlags) -> ControlFlow<Over> {
         match source {
             DriverSource::Tree => ControlFlow::Continue(()),
+            DriverSource::Stderr => {
+                let copied = self.stderr.as_mut().map_or(Ok(()), StderrCopy::step);
+                self.note_log(copied);
+                ControlFlow::Continue(())
+            }
             DriverSource::Signals => self.handle_signals(),
             DriverSource::Control => self.handle_messages(),
             DriverSource::PeerGone => {
@@ -302,11 +333,20 @@ impl TreeDriver {
             match (asked, told) {
                 (Some(END_VALUE), _) => self.apply_end(Reason::LEASH_END)?,
                 (Some(FORCE_VALUE), _) => self.apply(Event::Hurry(Reason::LEASH_END))?,
+                (Some(PRESSURE_VALUE), _) if self.may_stop() => self.apply_end(Reason::MemoryPressure)?,
                 (_, true) => self.apply(Event::Nudge)?,
                 _ => {}
             }
         }
         ControlFlow::Continue(())
+    }
+
+    /// True if the tree may be stopped when memory is short, and no request waits in its stdin. `leash watch` has seen that
+    /// it is idle, but can't look into the pipe.
+    fn may_stop(&self) -> bool {
+        let waits = |watch: &OwnerWatch| rustix::io::ioctl_fionread(watch).unwrap_or(0) > 0;
+        let has_input = self.watches.iter().any(|watch| watch.owner == Owner::Stdin && waits(watch));
+        self.record.idle_stop.is_some() && !has_input
     }
 
     fn handle_messages(&mut self) -> ControlFlow<Over> {
@@ -470,6 +510,14 @@ impl TreeDriver {
         }
     }
 
+    /// Warns once if lines are missing in the log. The server and the host notice nothing of it.
+    fn note_log(&mut self, copied: std::io::Result<()>) {
+        if let Err(error) = copied {
+            let dir = logs::dir(&self.record.receipts);
+            self.warn(format!("the log in {} is not complete: {error}", dir.display()));
+        }
+    }
+
     fn warn(&mut self, text: String) {
         if self.warnings.contains(&text) {
             return;
@@ -506,7 +554,13 @@ impl TreeDriver {
             memory_kills = leaf.memory_kills();
             leaf.remove();
         }
+        let read = self.stderr.as_mut().map_or(Ok(()), StderrCopy::read_rest);
+        self.note_log(read);
+        let has_crashed = matches!(why, Reason::ServerExited | Reason::MemoryBudget { .. } | Reason::NotInitialized)
+            && self.tree.exit != Some(Exit::Code(0));
+        let last_lines = self.stderr.as_ref().filter(|_| has_crashed).map(StderrCopy::last_lines);
         let tree = TreeEnd {
+            stderr: last_lines.unwrap_or_default(),
             memory_kills,
             fate: if left.is_empty() { Fate::Gone } else { Fate::Left },
             exit: self.tree.exit,
@@ -525,6 +579,9 @@ impl TreeDriver {
         let _ = self.locked_run.write(&self.record);
         if let Err(error) = receipts::append(&self.record.receipts, &receipt) {
             self.warn(format!("cannot write the receipt to {}: {error}", self.record.receipts.display()));
+        }
+        if let Some(stderr) = &mut self.stderr {
+            stderr.send_rest();
         }
         self.tell(&KeeperReport::Over(Box::new(receipt.clone())));
         if let Some(supervisor) = &self.supervisor {

@@ -17,7 +17,11 @@ use super::control::{self, CommandLine, KeeperReport, Orders, fds};
 use super::driver::{END_SIGNAL, SupervisorLink, TreeDriver, TreeDriverParts};
 use super::failure::failed;
 use super::handle::{self, SUPERVISOR};
+use super::stderr_copy::{StderrCopy, StderrPipe};
+use crate::contain::caps::CapSetting;
 use crate::contain::leaf::{self, Leaf};
+use crate::contain::slice::BudgetSlice;
+use crate::contain::unit::Watched;
 use crate::contain::{Situation, candidates, sealed, unit};
 use crate::ledger::store::{LockedRun, Store};
 use crate::owner::OwnerWatch;
@@ -65,6 +69,7 @@ struct Keeper {
     watches: Vec<OwnerWatch>,
     locked_run: LockedRun,
     proc: Option<Proc>,
+    stderr: Option<StderrPipe>,
 }
 
 impl Keeper {
@@ -81,9 +86,15 @@ impl Keeper {
         for (owner, fd) in orders.record.owners.iter().zip(fds::OWNERS..) {
             watches.push(OwnerWatch::new(owner.clone(), linux::inherited_fd(fd).ok()?));
         }
+        let mut next = fds::OWNERS + watches.len() as i32;
+        let mut stderr = None;
+        if orders.copies_stderr {
+            let (reader, host) = (linux::inherited_fd(next).ok()?, linux::inherited_fd(next + 1).ok()?);
+            (stderr, next) = (Some(StderrPipe { reader, host }), next + 2);
+        }
         // Close the descriptors that the host leaked to leash. A copy here would keep them open for the life of the
         // tree. Done before we open any descriptor ourselves, because ours would be above this number too.
-        linux::close_from(fds::OWNERS + watches.len() as i32);
+        linux::close_from(next);
         let signals = linux::listen(&SIGNALS).ok()?;
         // Checked after we hold the supervisor's pidfd: from here on its death wakes us.
         if getppid().map(|pid| pid.as_raw_pid()) != orders.record.supervisor.map(|id| id.pid) {
@@ -102,6 +113,7 @@ impl Keeper {
             watches,
             locked_run,
             proc,
+            stderr,
         })
     }
 
@@ -126,6 +138,7 @@ impl Keeper {
             pid_one: self.orders.pid_one,
             spares: !self.orders.record.spare.is_empty(),
             caps: self.orders.caps.any(),
+            slices: self.orders.budgets.any(),
         };
         let (order, mut refused) = candidates(self.orders.wish, situation);
         let program = self.program();
@@ -185,7 +198,8 @@ impl Keeper {
                 tree.sealed = Some(sealed);
             }
             Containment::Unit => {
-                let dir = self.enter_unit()?;
+                let (dir, slices) = self.enter_unit()?;
+                tree.slices = slices;
                 // The scope is ours, so the kernel may count for us. Without its counts only the receipt says less.
                 leaf::count_memory(&dir);
                 self.plan_leaf(&dir)?;
@@ -200,13 +214,15 @@ impl Keeper {
         Ok(tree)
     }
 
-    fn enter_unit(&self) -> Result<std::path::PathBuf, AttemptError> {
+    fn enter_unit(&self) -> Result<(std::path::PathBuf, Vec<BudgetSlice>), AttemptError> {
         let record = &self.orders.record;
         let (supervisor, keeper) = record
             .supervisor
             .zip(record.keeper)
             .ok_or_else(|| AttemptError::Refused("/proc does not show this PID namespace".to_owned()))?;
-        unit::enter(&self.orders.bus, &record.run, supervisor, keeper).map_err(AttemptError::Refused)
+        let slices = self.orders.budgets.slices(&record.session).map_err(AttemptError::Refused)?;
+        let watched = Watched { supervisor, keeper };
+        unit::enter(&self.orders.bus, &record.run, watched, &slices).map_err(AttemptError::Refused)
     }
 
     /// Writes the path of a leaf to the ledger before the leaf exists, so that a sweep finds the leaf however soon we
@@ -218,7 +234,12 @@ impl Keeper {
 
     fn spawn_in_leaf(&self, tree: &mut ContainedTree, program: &Program) -> Result<(), AttemptError> {
         let dir = self.orders.record.leaf.as_deref().ok_or_else(|| AttemptError::Refused("no cgroup2".to_owned()))?;
-        let leaf = Leaf::create(dir, self.orders.caps).map_err(AttemptError::Refused)?;
+        let mut settings = self.orders.caps.settings();
+        // The kernel may also kill a process of it because of a budget that it shares with other trees.
+        if self.orders.caps.memory.is_none() && tree.slices.iter().any(BudgetSlice::has_memory_budget) {
+            settings.push(CapSetting::END_TOGETHER);
+        }
+        let leaf = Leaf::create(dir, &settings).map_err(AttemptError::Refused)?;
         match spawn::spawn(program, CloneInto { namespaces: 0, cgroup: Some(leaf.as_cgroup()) }) {
             Ok(pid) => {
                 tree.leader = Some(pid);
@@ -256,6 +277,7 @@ impl Keeper {
             record.leaf = None;
         }
         let written = self.locked_run.write(record);
+        let stderr = self.stderr.map(|pipe| StderrCopy::new(pipe, &self.orders.record));
         let expires = self.orders.max_age_ms.map(|ms| Moment::now() + Duration::from_millis(ms));
         let guarded = TreeDriverParts {
             tree,
@@ -264,6 +286,7 @@ impl Keeper {
             locked_run: self.locked_run,
             watches: self.watches,
             signals: self.signals,
+            stderr,
         };
         let driver = TreeDriver::of_keeper(guarded, self.supervisor, expires);
         if let Err(error) = written {

@@ -9,6 +9,7 @@ use super::control::{self, CommandLine, Orders, fds};
 use super::failure::failed;
 use super::keeper::KEEPER;
 use super::spec::Spec;
+use super::stderr_copy::StderrPipe;
 use crate::contain::leaf;
 use crate::ledger::store::LockedRun;
 use crate::owner::OwnerWatch;
@@ -18,7 +19,7 @@ use crate::platform::proc::Proc;
 use crate::platform::{channel, linux, resolve};
 use leash_model::identity::Identity;
 use leash_model::receipt::{EndedBy, Reason, Receipt, VERSION};
-use leash_model::record::{Phase, RECORD_VERSION, Record};
+use leash_model::record::{IdleStop, Phase, RECORD_VERSION, Record};
 use leash_model::start_failure::StartFailure;
 use leash_model::{clock, duration};
 
@@ -66,6 +67,7 @@ pub(super) fn new_record(spec: &Spec, receipts: &Path, watches: &[OwnerWatch], p
         grace_ms: duration::as_ms(spec.pace()),
         client: None,
         patient: spec.patient,
+        idle_stop: spec.pressure_stop.map(IdleStop::under_pressure),
         started_ms: clock::unix_ms(),
         receipts: receipts.to_owned(),
         over: None,
@@ -101,6 +103,8 @@ pub(super) struct KeeperLaunch<'a> {
     pub(super) command: &'a CommandLine,
     pub(super) locked_run: &'a LockedRun,
     pub(super) watches: &'a [OwnerWatch],
+    /// The pipe for the server's stderr, and its writing end, if leash copies it.
+    pub(super) stderr: Option<(&'a StderrPipe, OwnedFd)>,
 }
 
 /// A keeper that was started.
@@ -112,7 +116,7 @@ pub(super) struct Launched {
 
 impl KeeperLaunch<'_> {
     /// Starts the keeper.
-    pub(super) fn launch(&self) -> Result<Launched, StartFailure> {
+    pub(super) fn launch(self) -> Result<Launched, StartFailure> {
         let resource = |error: rustix::io::Errno| failed(NO_KEEPER, error);
         let (control, theirs) = channel::pair().map_err(resource)?;
         let copy = |fd: BorrowedFd<'_>| rustix::io::fcntl_dupfd_cloexec(fd, 3).map_err(resource);
@@ -124,6 +128,13 @@ impl KeeperLaunch<'_> {
         ];
         for (watch, number) in self.watches.iter().zip(fds::OWNERS..) {
             given.push((copy(watch.as_fd())?, number));
+        }
+        if let Some((pipe, writer)) = self.stderr {
+            let next = fds::OWNERS + self.watches.len() as i32;
+            given.push((copy(pipe.reader.as_fd())?, next));
+            given.push((copy(pipe.host.as_fd())?, next + 1));
+            // The server inherits the keeper's stderr.
+            given.push((writer, 2));
         }
         let launch = Launch { program: self.program, role: KEEPER, arguments: &[], fds: given, piped: false };
         let mut child = command::launch(launch).map_err(|error| failed(NO_KEEPER, error))?;

@@ -20,6 +20,7 @@ pub(crate) mod kill;
 pub(crate) mod launch;
 pub mod machine;
 pub mod spec;
+pub(crate) mod stderr_copy;
 pub(crate) mod strays;
 pub mod supervisor;
 pub mod sweep;

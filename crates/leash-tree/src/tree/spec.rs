@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::default_name::default_name;
 use crate::contain::caps::Caps;
+use crate::contain::slice::SharedBudgets;
 use crate::platform::linux::InheritedSignals;
 use leash_model::containment::ContainmentWish;
 use leash_model::owner::OwnerWish;
@@ -39,14 +40,21 @@ pub struct Spec {
     pub(crate) env: Vec<(OsString, Option<OsString>)>,
     pub(crate) contain: ContainmentWish,
     pub(crate) caps: Caps,
+    #[serde(default)]
+    pub(crate) budgets: SharedBudgets,
     /// The grace that the caller asked for; if none, [`limits::GRACE`].
     pub(crate) grace: Option<Duration>,
     pub(crate) max_age: Option<Duration>,
     pub(crate) owners: Vec<OwnerWish>,
     pub(crate) spare: Vec<String>,
+    /// True if leash keeps a copy of the server's stderr.
+    #[serde(default)]
+    pub(crate) log: bool,
     /// True if processes that the leader leaves behind live until an end is requested.
     #[serde(default)]
     pub(crate) patient: bool,
+    #[serde(default)]
+    pub(crate) pressure_stop: Option<Duration>,
 }
 
 impl Spec {
@@ -63,11 +71,14 @@ impl Spec {
             env: Vec::new(),
             contain: ContainmentWish::default(),
             caps: Caps::default(),
+            budgets: SharedBudgets::default(),
             grace: None,
             max_age: None,
             owners: OwnerWish::DEFAULT.to_vec(),
             spare: Vec::new(),
+            log: false,
             patient: false,
+            pressure_stop: None,
         }
     }
 
@@ -121,6 +132,13 @@ impl Spec {
         self
     }
 
+    /// Sets the budgets that the tree shares with other trees: those of its session, and all of the user.
+    #[must_use]
+    pub fn budgets(mut self, budgets: SharedBudgets) -> Spec {
+        self.budgets = budgets;
+        self
+    }
+
     /// Sets caps for the whole tree.
     #[must_use]
     pub fn caps(mut self, caps: Caps) -> Spec {
@@ -149,10 +167,26 @@ impl Spec {
         self
     }
 
+    /// Sets the idle time after which it may be ended when the machine's memory is short. Without it, it is never ended
+    /// for that.
+    #[must_use]
+    pub fn pressure_stop(mut self, after: impl Into<Option<Duration>>) -> Spec {
+        self.pressure_stop = after.into();
+        self
+    }
+
     /// Adds a program that is not ended with the tree.
     #[must_use]
     pub fn spare(mut self, name: impl Into<String>) -> Spec {
         self.spare.push(name.into());
+        self
+    }
+
+    /// Keeps a copy of the server's stderr beside the receipts, for `leash logs`. The server's stderr is then a pipe of
+    /// leash, which passes every byte on to ours.
+    #[must_use]
+    pub fn log(mut self, log: bool) -> Spec {
+        self.log = log;
         self
     }
 

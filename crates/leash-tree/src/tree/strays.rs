@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn process(pid: i32, ppid: i32, start: u64) -> Stat {
-        Stat { pid, comm: String::new(), state: 'S', ppid, pgrp: 0, session: 0, threads: 1, start }
+        Stat { pid, comm: String::new(), state: 'S', ppid, pgrp: 0, session: 0, threads: 1, start, resident_bytes: 0 }
     }
 
     #[test]

@@ -18,6 +18,7 @@ use super::first_look::{FirstLook, listened};
 use super::launch::{self, KeeperLaunch, NO_KEEPER};
 use super::machine::Event as MachineEvent;
 use super::spec::Spec;
+use super::stderr_copy::{StderrCopy, StderrPipe};
 use crate::contain::leaf::Leaf;
 use crate::contain::unit::UserBus;
 use crate::ledger::receipts;
@@ -71,6 +72,30 @@ pub(crate) fn supervise_for(
     over
 }
 
+/// The pipe for a copy of the server's stderr, and the server's end of it. If there is none, the server has the host's own
+/// stderr: a log must not stand in the way of a start.
+fn stderr_pipe(spec: &Spec, tell: &mut dyn FnMut(Event)) -> (Option<StderrPipe>, Option<OwnedFd>) {
+    if !spec.log {
+        return (None, None);
+    }
+    match StderrPipe::new() {
+        Ok((pipe, writer)) => (Some(pipe), Some(writer)),
+        Err(error) => {
+            tell(Event::Warning(format!("leash keeps no log of the server's stderr: {error}")));
+            (None, None)
+        }
+    }
+}
+
+/// Copies what is left in the pipe of the server's stderr, for ends that run no driver.
+fn copy_rest(pipe: Option<StderrPipe>, record: &Record) {
+    if let Some(mut copy) = pipe.map(|pipe| StderrCopy::new(pipe, record)) {
+        // The killed keeper may have taken a part of a line with it, so the log is not complete anyway.
+        let _ = copy.read_rest();
+        copy.send_rest();
+    }
+}
+
 struct Supervisor {
     keeper: i32,
     keeper_fd: OwnedFd,
@@ -101,6 +126,8 @@ struct Supervisor {
     stopped_since: Option<Moment>,
     /// PID namespaces that members entered, as the keeper told and as the record says.
     entered: BTreeSet<u64>,
+    /// The pipe of the server's stderr, if leash copies it: used when the keeper is gone.
+    stderr: Option<StderrPipe>,
 }
 
 /// The keeper's last message. It is not a proof: every process of the same user can write to the control socket.
@@ -178,16 +205,19 @@ impl Supervisor {
 
         let record = launch::new_record(spec, &places.receipts, &watches, proc.as_ref());
         let locked_run = store.create(&record)?;
+        let (stderr, writer) = stderr_pipe(spec, tell);
         let orders = Orders {
             record: record.clone(),
             wish: spec.contain,
             caps: spec.caps,
+            budgets: spec.budgets,
             max_age_ms: spec.max_age.map(duration::as_ms),
             ignored_signals: spec.ignored(inherited).to_bits(),
             env: spec.environment(),
             runtime_dir: places.runtime_dir.clone(),
             bus: UserBus { address: places.bus_address.clone(), runtime_dir: places.xdg_runtime_dir.clone() },
             pid_one: getpid().as_raw_pid() == 1,
+            copies_stderr: stderr.is_some(),
         };
         let launch = KeeperLaunch {
             program: &places.program,
@@ -195,6 +225,7 @@ impl Supervisor {
             command: &command,
             locked_run: &locked_run,
             watches: &watches,
+            stderr: stderr.as_ref().zip(writer),
         };
         match launch.launch() {
             Ok(keeper) => Ok(Supervisor {
@@ -218,6 +249,7 @@ impl Supervisor {
                 ending: None,
                 stopped_since: None,
                 entered: BTreeSet::new(),
+                stderr,
             }),
             Err(error) => {
                 locked_run.remove();
@@ -510,6 +542,7 @@ impl Supervisor {
                 if let Err(error) = receipts::append_once(&self.record.receipts, &receipt) {
                     tell(Event::Warning(format!("cannot write {}: {error}", self.record.receipts.display())));
                 }
+                copy_rest(self.stderr, &self.record);
                 self.locked_run.remove();
                 return Ok(receipt);
             }
@@ -526,13 +559,15 @@ impl Supervisor {
         tree.entered = self.entered.clone();
         let unproved = leaf.as_ref().err().map(|error| format!("its cgroup can't be read: {error}"));
         tree.leaf = leaf.ok().flatten();
+        let record = self.record;
         let guarded = TreeDriverParts {
             tree,
-            record: self.record,
             locked_run: self.locked_run,
             watches: self.watches,
             signals: self.signals,
             grace: self.grace,
+            stderr: self.stderr.map(|pipe| StderrCopy::new(pipe, &record)),
+            record,
         };
         let driver = TreeDriver::of_supervisor(guarded, unproved);
         let begin = match self.ending {
@@ -574,7 +609,8 @@ impl Supervisor {
     /// our other children.
     fn take_over_among_other_children(self, why: Reason, proc: &Proc, tell: &mut dyn FnMut(Event)) -> Receipt {
         let reason = self.ending.or(self.asked).unwrap_or(why);
-        let (receipt, warning) = sweep::end_run(self.locked_run, self.record, proc, reason);
+        let (receipt, warning) = sweep::end_run(self.locked_run, self.record.clone(), proc, reason);
+        copy_rest(self.stderr, &self.record);
         warning.into_iter().for_each(|warning| tell(Event::Warning(warning)));
         receipt
     }

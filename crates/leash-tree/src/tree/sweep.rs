@@ -424,7 +424,17 @@ mod tests {
     use crate::platform::identity::{boot_id, pid_namespace};
 
     fn process(pid: i32, ppid: i32, session: i32) -> Stat {
-        Stat { pid, comm: String::new(), state: 'S', ppid, pgrp: session, session, threads: 1, start: 0 }
+        Stat {
+            pid,
+            comm: String::new(),
+            state: 'S',
+            ppid,
+            pgrp: session,
+            session,
+            threads: 1,
+            start: 0,
+            resident_bytes: 0,
+        }
     }
 
     fn check(all: &[Stat], seeds: &[i32], leaf: &[i32], family: &[i32]) {

@@ -32,8 +32,7 @@ pub(crate) struct Adopt {
     /// Also the files of the project in this directory, which others may share; may be repeated
     #[arg(long = "project", value_name = "DIR")]
     pub(crate) projects: Vec<PathBuf>,
-    /// The command with which clients start leash [default: its name if it is in a directory of the system, else its
-    /// path]
+    /// The command with which clients start leash [default: its path; its name in the files of a project]
     #[arg(long, value_name = "PATH", value_parser = values::leash)]
     pub(crate) leash: Option<String>,
     /// Write the changes without asking

@@ -14,6 +14,8 @@ mod adopt;
 mod attach;
 mod check;
 mod connect;
+mod guard;
+mod logs;
 mod orphans;
 mod serve;
 mod session_name;
@@ -22,6 +24,8 @@ pub(crate) use adopt::{Adopt, Release};
 pub(crate) use attach::{Attach, AttachTarget};
 pub(crate) use check::{Check, CheckRole};
 pub(crate) use connect::{Connect, TransportArg};
+pub(crate) use guard::GuardArgs;
+pub(crate) use logs::{Logs, StatusArgs};
 pub(crate) use orphans::{Reap, Watch, Why, WhyTarget};
 pub(crate) use serve::{ControlArgs, HttpTransportArg, LocalUsersArg, Serve, SessionOwnerArg, SingleServer};
 pub(crate) use session_name::{SessionName, Unresolved};
@@ -33,7 +37,7 @@ const AFTER_HELP: &str = "Exit codes and JSON of every command:\n\
 
 /// Nothing outlives its owner: the lifecycle guarantee for MCP servers and sessions
 #[derive(Debug, Parser)]
-#[command(name = "leash", version, disable_help_subcommand = true, after_help = AFTER_HELP)]
+#[command(name = "leash", version, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     /// Use colours: auto (on a terminal), always or never [default: auto]
     #[arg(
@@ -56,17 +60,24 @@ pub(crate) enum Command {
     Run(Box<Run>),
     Connect(Box<Connect>),
     Attach(Box<Attach>),
+    Guard(Box<GuardArgs>),
     Serve(Box<Serve>),
+    #[command(visible_aliases = ["ls", "list"])]
     Ps(Ps),
+    Top(Top),
+    Status(StatusArgs),
     Why(Why),
     Reap(Box<Reap>),
     Watch(Box<Watch>),
+    #[command(visible_aliases = ["stop", "kill"])]
     End(End),
+    Logs(Logs),
     History(History),
     Adopt(Adopt),
     Release(Release),
     Check(Box<Check>),
     Doctor(Doctor),
+    Upgrade(Upgrade),
     Demo(Demo),
     Completions(Completions),
     Man(Man),
@@ -134,12 +145,43 @@ pub(crate) struct Run {
     /// cgroup with the cpu controller
     #[arg(long, value_name = "SHARE", value_parser = leash_tree::contain::caps::parse_cpu)]
     pub(crate) cpu: Option<CpuCap>,
+    /// Most memory for all trees of the session together; over it, the largest tree ends. Needs a systemd user manager
+    ///
+    /// The budget counts every tree of the session that is started with a --session-memory, --session-pids or
+    /// --session-cpu; the last start sets the limits. A budget for all of leash is `budget` in leash.json.
+    #[arg(long, value_name = "SIZE", value_parser = leash_tree::contain::caps::parse_bytes)]
+    pub(crate) session_memory: Option<u64>,
+    /// Most processes and threads of the session, with one keeper for each tree; as --session-memory
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) session_pids: Option<u64>,
+    /// Processor time of the session, written as for --cpu; as --session-memory
+    #[arg(long, value_name = "SHARE", value_parser = leash_tree::contain::caps::parse_cpu)]
+    pub(crate) session_cpu: Option<CpuCap>,
+    /// Let `leash watch --pressure` end the server when memory is short and it has been idle this long
+    ///
+    /// Idle means that no process of the server used processor time, read or wrote a byte. A call that only waits looks
+    /// the same, so leave this out for servers with such calls.
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    pub(crate) pressure_stop: Option<Duration>,
     /// Start the server in this directory
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
     /// Set a variable in the server's environment; may be repeated
     #[arg(long = "env", value_name = "KEY=VALUE")]
     pub(crate) env: Vec<Pair>,
+    /// Write one line of JSON to this descriptor, a pipe, when the server has started, and one with the receipt at the end
+    ///
+    /// For programs that start leash. The lines are {"started": {"name", "pid", "containment"}} or {"failed": {"message",
+    /// "hint", "why"}}, and {"ended": RECEIPT}. The server does not inherit the descriptor.
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) report_fd: Option<i32>,
+    /// Keep a copy of the server's stderr for `leash logs`; the host gets every byte all the same
+    ///
+    /// The server's stderr is then a pipe of leash and not the host's own. The server waits for a host that does not read,
+    /// as it would without leash; it does not notice a full disk or a killed leash. The default is LEASH_RUN_LOG, because
+    /// LEASH_LOG means -v.
+    #[arg(long)]
+    pub(crate) log: bool,
     /// Say on stderr what happens
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -163,9 +205,27 @@ pub(crate) struct Ps {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+    /// Stay, and show every change; with --json one document a line: a snapshot, then the changes
+    #[arg(long, conflicts_with_all = ["session", "tree", "verbose"])]
+    pub(crate) watch: bool,
     /// Also show what each containment does not cover, and why leash uses no better one
     #[arg(short, long)]
     pub(crate) verbose: bool,
+}
+
+/// Watch sessions and servers live, and end them: a screen for the terminal
+///
+/// Shows clients, their sessions and servers, what each uses and what keeps it alive, and below the servers that other
+/// programs started. Keys: arrows or j and k move, Enter shows why a server is alive, l its stderr, / filters, t shows processes, s
+/// sorts, e ends a session, r ends an orphan, ? helps, q quits. Nothing is ended before you have confirmed it.
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// Only show: no key ends anything
+    #[arg(long)]
+    pub(crate) read_only: bool,
+    /// Only the sessions of leash, not the servers that other programs started
+    #[arg(long)]
+    pub(crate) leashed: bool,
 }
 
 /// End sessions now, wait until they are gone, and print their receipts
@@ -212,8 +272,17 @@ pub(crate) struct History {
     /// Only this session, with all its members, by its id or a unique beginning of it
     #[arg(value_name = "SESSION")]
     pub(crate) session: Option<String>,
-    /// Number of newest receipts to show [default: 20; all for one session]
-    #[arg(short = 'n', long, value_name = "COUNT")]
+    /// Only ends of this last time, such as 2h
+    #[arg(long, value_name = "DURATION", value_parser = values::duration)]
+    pub(crate) since: Option<Duration>,
+    /// Only sessions of a gateway's client with this name or PID; * matches any text
+    #[arg(long, value_name = "NAME|PID", value_parser = values::short)]
+    pub(crate) client: Option<String>,
+    /// Only ends after which something was left
+    #[arg(long)]
+    pub(crate) left: bool,
+    /// Number of newest receipts to show [default: 20; all for one session or with --since]
+    #[arg(short = 'n', long, value_name = "COUNT", visible_alias = "limit")]
     pub(crate) lines: Option<usize>,
     /// Print JSON
     #[arg(long)]
@@ -230,6 +299,17 @@ pub(crate) struct Doctor {
     /// Show everything: all of each text, the defaults of `leash run` and where they come from
     #[arg(short, long)]
     pub(crate) verbose: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Show how leash was installed, and the command that upgrades it
+///
+/// leash never changes its own file: the package manager that installed it does. This command only names the command
+/// of that package manager, and does not use the network.
+#[derive(Debug, Args)]
+pub(crate) struct Upgrade {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -319,10 +399,10 @@ mod tests {
 
     /// `leash_orphans` finds the server's command after the options of `leash run`, and knows no other without a value.
     #[test]
-    fn every_option_of_run_but_verbose_has_a_value() {
+    fn every_option_of_run_but_log_and_verbose_has_a_value() {
         let command = Cli::command();
         let run = command.find_subcommand("run").expect("it is a command");
         let flags = run.get_arguments().filter(|arg| !arg.is_positional() && !arg.get_action().takes_values());
-        assert_eq!(flags.map(|arg| arg.get_id().as_str()).collect::<Vec<_>>(), ["verbose"]);
+        assert_eq!(flags.map(|arg| arg.get_id().as_str()).collect::<Vec<_>>(), ["log", "verbose"]);
     }
 }

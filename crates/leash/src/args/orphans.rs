@@ -4,18 +4,19 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use leash_model::pressure::StallPercent;
 use leash_tree::contain::caps;
 
 use super::values;
 
 /// Show which process holds a server, the evidence, and what would end it
 ///
-/// PID may be any process of the server, or any process at all. RUN is the id of a run of leash, or its beginning, or a
-/// session with one server.
+/// PID may be any process of the server, or any process at all. SESSION is the id of a session with one server or of a
+/// run, or its beginning. NAME is the name of a server, under leash or not.
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// The process, or a run of leash
-    #[arg(value_name = "PID|RUN", value_parser = WhyTarget::parse)]
+    /// The process, the session or the server
+    #[arg(value_name = "PID|SESSION|NAME", value_parser = WhyTarget::parse)]
     pub(crate) target: WhyTarget,
     /// Also read the servers of the project in this directory; may be repeated
     ///
@@ -33,15 +34,15 @@ pub(crate) struct Why {
 pub(crate) enum WhyTarget {
     /// Any process.
     Process(i32),
-    /// The id of a run or a session, or its beginning.
-    Run(String),
+    /// The id of a run or a session, or its beginning, or the name of a server.
+    Word(String),
 }
 
 impl WhyTarget {
     /// A number is a process.
     fn parse(text: &str) -> Result<WhyTarget, String> {
         if !text.chars().all(|letter| letter.is_ascii_digit()) {
-            return values::short(text).map(WhyTarget::Run);
+            return values::short(text).map(WhyTarget::Word);
         }
         let pid = text.parse().ok().filter(|pid| *pid > 0);
         pid.map(WhyTarget::Process).ok_or_else(|| "it is neither a PID nor an id".to_owned())
@@ -60,6 +61,9 @@ impl WhyTarget {
 /// appears. The exit code is 0 when leash finds no process of the ended servers any more, else 1.
 #[derive(Debug, Args)]
 pub(crate) struct Reap {
+    /// Only the servers of these processes, also if they are likely orphans
+    #[arg(value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub(crate) pids: Vec<i32>,
     /// End them
     #[arg(long)]
     pub(crate) yes: bool,
@@ -93,8 +97,8 @@ pub(crate) struct Reap {
 /// of a host starts a scan at once; otherwise leash scans every --interval.
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
-    /// Scan twice, end proved orphans, and exit: for cron
-    #[arg(long, conflicts_with_all = ["install", "uninstall"])]
+    /// Scan twice, end proved orphans, and exit: for cron; with --install, for a timer of systemd
+    #[arg(long, conflicts_with_all = ["uninstall", "pressure"])]
     pub(crate) once: bool,
     /// Time between scans when nothing happens
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = values::duration)]
@@ -111,7 +115,15 @@ pub(crate) struct Watch {
     /// While all servers together use more than this, end the largest orphans first; only orphans are ended
     #[arg(long, value_name = "SIZE", value_parser = caps::parse_bytes)]
     pub(crate) max_memory: Option<u64>,
-    /// Write and enable a systemd user unit that runs this
+    /// When memory is short, end orphans at once, and then idle servers that may be stopped
+    ///
+    /// Memory is short when some process had to wait for memory in PERCENT of the last ten seconds (10 by default) and
+    /// of the last second, and less than a quarter of the memory is available. leash looks once a second. Then it ends
+    /// proved orphans of any age; if there are none, it ends one idle server started with `leash run --pressure-stop`,
+    /// the largest first, and looks again.
+    #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "10", value_parser = StallPercent::parse)]
+    pub(crate) pressure: Option<StallPercent>,
+    /// Write and enable a systemd user unit that runs this; with --once, a timer that does so every --interval
     #[arg(long, conflicts_with = "uninstall")]
     pub(crate) install: bool,
     /// Stop and remove that unit

@@ -2,6 +2,7 @@
 
 mod answer;
 mod named;
+mod program;
 mod said;
 mod words;
 
@@ -21,6 +22,7 @@ use crate::{exit_code, places};
 use leash_model::error::with_causes;
 
 pub(super) use named::near;
+use program::ClientWords;
 pub(super) use words::{and_list, clients_of};
 
 pub(crate) fn adopt(args: &Adopt) -> u8 {
@@ -37,10 +39,10 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
         printer.error_text("there is no home directory to look for configurations in", Some("set HOME"));
         return exit_code::LEASH_FAILED;
     };
-    let program = args.leash.clone().unwrap_or_else(program);
-    if Path::new(&program).file_name().is_none_or(|name| name != "leash") {
+    let words = ClientWords::find(args);
+    if Path::new(&words.own).file_name().is_none_or(|name| name != "leash") {
         // Under another name, leash would not recognise its own entries later.
-        let text = format!("this program is not called `leash` but `{program}`");
+        let text = format!("this program is not called `leash` but `{}`", words.own);
         let hint = "give it the name `leash`, or name the program that clients shall start with --leash PATH";
         return refuse((text, hint.to_owned()));
     }
@@ -51,8 +53,19 @@ pub(crate) fn adopt(args: &Adopt) -> u8 {
     {
         return refuse(refusal);
     }
-    let wish = AdoptRequest { program: &program, servers: &args.servers, with_urls: args.all };
+    let wish = AdoptRequest {
+        program: &words.own,
+        shared_program: &words.shared,
+        servers: &args.servers,
+        with_urls: args.all,
+    };
     let (mut changes, mut passed) = plans(files, &wish, &mut notes);
+    let uses_own = |change: &FileChange| change.is_change() && change.program == words.own;
+    if changes.iter().any(uses_own)
+        && let Err(refusal) = words.check_own()
+    {
+        return refuse(refusal);
+    }
     passed.extend(unshared.into_iter().filter_map(|file| PassedOver::project(&file, &wish)));
     if !args.json {
         changes.iter().for_each(|change| said::show(change, printer));
@@ -107,19 +120,11 @@ pub(super) fn chosen(typed: &[String], printer: Printer) -> Option<Vec<&'static 
     typed.iter().map(find).collect()
 }
 
-/// The word with which clients start leash. Their PATH differs from that of this shell: a name is used only if it is
-/// in a directory that every session has.
-fn program() -> String {
-    let Some(program) = places::program() else { return "leash".to_owned() };
-    let first =
-        ["/usr/local/bin/leash", "/usr/bin/leash", "/bin/leash"].into_iter().find(|name| Path::new(name).exists());
-    let is_first = first.is_some_and(|name| fs::canonicalize(name).ok() == fs::canonicalize(&program).ok());
-    if is_first { "leash".to_owned() } else { program.to_string_lossy().into_owned() }
-}
-
 /// The planned change of one file.
 struct FileChange {
     file: ConfigFile,
+    /// The word with which the client starts leash.
+    program: String,
     plan: AdoptPlan,
     /// True after it was written.
     written: bool,
@@ -130,6 +135,11 @@ struct FileChange {
 impl FileChange {
     fn is_change(&self) -> bool {
         !self.plan.splices.is_empty()
+    }
+
+    /// True if others share the file, and start leash by its name.
+    fn is_shared_by_name(&self) -> bool {
+        self.is_change() && self.file.place.scope == Scope::Project && !self.program.contains('/')
     }
 
     fn diff(&self) -> String {
@@ -216,7 +226,8 @@ fn plans(files: Vec<ConfigFile>, wish: &AdoptRequest<'_>, notes: &mut Vec<Note>)
                 (AdoptPlan::none(file.text.clone()), result, Some("nothing was changed in it"))
             }
         };
-        changes.push(FileChange { file, plan, written: false, result, hint });
+        let program = wish.program_for(&file).to_owned();
+        changes.push(FileChange { file, program, plan, written: false, result, hint });
     }
     (changes, passed)
 }

@@ -20,6 +20,7 @@ use super::stand_in;
 use crate::args::Check;
 use crate::output::check as output;
 use crate::output::printer::Printer;
+use crate::output::waiting::Waiting;
 use crate::{exit_code, places};
 
 pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
@@ -40,9 +41,14 @@ pub(crate) fn check(args: &Check, first: FirstLook) -> u8 {
         Err(error) => return unwritable(printer, &error),
     };
     // Before anything is started: from here on, a signal stops the check and leaves nothing behind.
-    let checked = StopSignals::by_signal(first)
-        .map_err(CheckError::Io)
-        .and_then(|stop| run(args, bearer, &stop, &mut |what| printer.progress("Checking", what)));
+    let checked = StopSignals::by_signal(first).map_err(CheckError::Io).and_then(|stop| {
+        // Its thread must not get these signals, so it begins after they are blocked.
+        let waiting = Waiting::begin("for the check to begin", None);
+        run(args, bearer, &stop, &mut |what| {
+            waiting.now(&format!("for the check: {what}"));
+            printer.progress("Checking", what);
+        })
+    });
     match checked {
         Ok(report) => tell(printer, args, &report, junit),
         Err(error) => refuse(printer, args, &error),

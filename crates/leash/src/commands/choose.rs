@@ -69,7 +69,7 @@ pub(super) fn all(alive: &[AliveSession], is_wanted: impl Fn(&AliveSession) -> b
 }
 
 /// True if a text matches a pattern in which `*` stands for any text, including none.
-fn matches(pattern: &str, text: &str) -> bool {
+pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();
     let Some(mut rest) = text.strip_prefix(first) else { return false };

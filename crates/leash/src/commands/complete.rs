@@ -56,7 +56,7 @@ pub(super) fn complete() -> Option<u8> {
 fn command() -> Command {
     let mut command = Cli::command();
     command.build();
-    let lists: [(&str, &str, Candidates); 14] = [
+    let lists: [(&str, &str, Candidates); 15] = [
         ("ps", "session", sessions),
         ("end", "sessions", sessions),
         ("why", "target", sessions),
@@ -64,6 +64,7 @@ fn command() -> Command {
         ("run", "session", sessions),
         ("connect", "session", sessions),
         ("history", "session", ended_sessions),
+        ("logs", "of", sessions),
         ("attach", "target", targets),
         ("run", "contain", containments),
         ("run", "require", containments),

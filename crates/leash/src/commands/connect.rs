@@ -110,7 +110,7 @@ fn code(ended: &ConnectionEnd) -> u8 {
     }
 }
 
-fn advice(error: &ConnectError) -> &'static str {
+pub(super) fn advice(error: &ConnectError) -> &'static str {
     match error {
         ConnectError::Owner(owner) => owner.hint().unwrap_or("nothing was sent"),
         ConnectError::Ledger(_) => {

@@ -24,15 +24,21 @@ pub(super) struct Daemon {
 impl Daemon {
     /// Asks the daemon behind a socket for its sessions.
     pub(super) fn ask(socket: PathBuf, printer: Printer) -> (Daemon, Vec<SessionView>) {
+        let (daemon, sessions, warning) = Daemon::find(socket);
+        warning.into_iter().for_each(|warning| printer.warning(warning));
+        (daemon, sessions)
+    }
+
+    /// The same; the warning is for the user.
+    pub(super) fn find(socket: PathBuf) -> (Daemon, Vec<SessionView>, Option<String>) {
         let answer = control_client::sessions(&socket);
-        if let Err(error) = &answer {
-            printer.warning(format!("cannot list the sessions of `leash serve`: {}", with_causes(error)));
-        }
+        let text = |error| format!("cannot list the sessions of `leash serve`: {}", with_causes(error));
+        let warning = answer.as_ref().err().map(|error| text(error));
         let is_silent = answer.is_err();
         let sessions = answer.unwrap_or_default();
         let version = (!sessions.is_empty()).then(|| control_client::version(&socket).ok()).flatten();
         let pid = version.and_then(|version| i32::try_from(version.pid).ok());
-        (Daemon { socket, pid, is_silent }, sessions)
+        (Daemon { socket, pid, is_silent }, sessions, warning)
     }
 
     /// True if the daemon itself holds a member of one of its sessions; false for a member that joined.

@@ -1,5 +1,5 @@
 //! Defaults for the options of `leash run`: from variables, else from the `run` object of leash.json. An option and its
-//! default have one name: `--max-age`, LEASH_MAX_AGE, `maxAge`. A typed option beats a variable, a variable beats the file.
+//! default have one name: `--max-age`, LEASH_MAX_AGE, `maxAge`. (`--log` has LEASH_RUN_LOG.) A typed option beats a variable, a variable beats the file.
 
 use std::error::Error as _;
 use std::ffi::OsString;
@@ -91,6 +91,10 @@ impl RunOption {
 
     /// `LEASH_MAX_AGE`.
     fn variable(&self) -> String {
+        // LEASH_LOG has always meant `-v`, for every command.
+        if self.long == "log" {
+            return "LEASH_RUN_LOG".to_owned();
+        }
         format!("LEASH_{}", self.long.replace('-', "_").to_uppercase())
     }
 
@@ -283,7 +287,9 @@ mod tests {
             RunOption::all().iter().map(|option| format!("{} {}", option.variable(), option.key())).collect();
         let expected = "LEASH_CONTAIN contain, LEASH_REQUIRE require, LEASH_GRACE grace, LEASH_OWNER owner, LEASH_MAX_AGE maxAge, \
             LEASH_SESSION session, LEASH_SESSION_ENV sessionEnv, LEASH_NAME name, LEASH_LABEL label, LEASH_SPARE spare, \
-            LEASH_MEMORY memory, LEASH_PIDS pids, LEASH_CPU cpu, LEASH_CWD cwd, LEASH_ENV env, LEASH_VERBOSE verbose";
+            LEASH_MEMORY memory, LEASH_PIDS pids, LEASH_CPU cpu, LEASH_SESSION_MEMORY sessionMemory, LEASH_SESSION_PIDS sessionPids, \
+            LEASH_SESSION_CPU sessionCpu, LEASH_PRESSURE_STOP pressureStop, \
+            LEASH_CWD cwd, LEASH_ENV env, LEASH_REPORT_FD reportFd, LEASH_RUN_LOG log, LEASH_VERBOSE verbose";
         assert_eq!(names.join(", "), expected);
     }
 

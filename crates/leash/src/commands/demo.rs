@@ -30,6 +30,7 @@ use crate::output::message;
 use crate::output::printer::{Printer, span};
 use crate::output::table::{Column, table};
 use crate::output::text::Text;
+use crate::output::waiting::Waiting;
 
 /// The processes of the sample server, in the order of the table.
 const PROCESSES: [(&str, &str); 4] = [
@@ -159,7 +160,13 @@ impl DemoDir {
             ),
         );
         let patience = if part == DemoPart::Host { SETTLE } else { GONE };
+        let what = match part {
+            DemoPart::Host => "for processes that nothing ends",
+            _ => "for every process to be gone",
+        };
+        let waiting = Waiting::begin(what, Some(patience));
         let gone = hung_up(&reader, killed + patience);
+        drop(waiting);
         let took_ms = duration::as_ms(Moment::now().since(killed));
         let alive: Vec<bool> = processes.iter().map(|held| !gone && identity::is_alive(held.id, &self.proc)).collect();
         printer.progress(

@@ -9,6 +9,7 @@ use leash_model::containment::{Containment, ContainmentWish};
 use leash_model::error::with_causes;
 use leash_model::id;
 use leash_model::start_failure::StartFailure;
+use leash_tree::contain::slice::SharedBudgets;
 use leash_tree::ledger;
 use leash_tree::ledger::store::Store;
 use leash_tree::places::Places;
@@ -18,12 +19,15 @@ use leash_tree::tree::{Spec, Tree};
 use schemars::JsonSchema;
 use serde::Serialize;
 
+use super::budget;
 use super::defaults::{self, DefaultMistake, RunDefault};
 use crate::args::Doctor;
+use crate::installed::Installed;
 use crate::output::printer::Printer;
 use crate::output::table::{Column, within};
 use crate::output::terminal;
 use crate::output::text::Text;
+use crate::output::waiting::Waiting;
 use crate::{exit_code, places};
 
 /// The width of a row without `-v` if stdout is not a terminal.
@@ -65,6 +69,7 @@ struct Diagnosis {
     ground: Vec<DoctorFinding>,
     defaults: Result<Vec<RunDefault>, DefaultMistake>,
     places: Places,
+    installed: Option<Installed>,
 }
 
 pub(crate) fn doctor(args: &Doctor) -> u8 {
@@ -74,11 +79,19 @@ pub(crate) fn doctor(args: &Doctor) -> u8 {
     let receipts = Receipts(places.runtime_dir.join(format!("doctor-{}.jsonl", id::random())));
     let trial = Places { receipts: receipts.0.clone(), ..places.clone() };
     let exactly = |containment| ContainmentWish { exactly: Some(containment), at_least: None };
-    let trials =
-        Containment::ALL.into_iter().map(|containment| (containment, start(exactly(containment), &trial).map(drop)));
+    let waiting = Waiting::begin("for a process tree in each containment", None);
+    let trials = Containment::ALL.into_iter().map(|containment| {
+        waiting.now(&format!("for a process tree in containment {containment}"));
+        (containment, start(exactly(containment), &trial).map(drop))
+    });
     let (trials, chosen) = (trials.collect(), start(ContainmentWish::default(), &trial));
+    drop(waiting);
     let defaults = defaults::find();
-    let report = Diagnosis { trials, chosen, ground: ground(&places, &defaults), defaults, places };
+    let installed = Installed::find();
+    let mut ground = ground(&places, &defaults);
+    ground.insert(0, own_program(installed.as_ref()));
+    ground.extend(try_budget(&trial));
+    let report = Diagnosis { trials, chosen, ground, defaults, places, installed };
     if args.json {
         printer.json(report.answer());
     } else {
@@ -98,12 +111,27 @@ impl Drop for Receipts {
 
 /// Starts and ends a real tree. The server is leash itself, which prints its version.
 fn start(wish: ContainmentWish, places: &Places) -> Result<Containment, String> {
-    let spec =
-        Spec::new(["/proc/self/exe", "--version"]).named("doctor").contain(wish).grace(std::time::Duration::ZERO);
+    start_within(wish, SharedBudgets::default(), places)
+}
+
+fn start_within(wish: ContainmentWish, budgets: SharedBudgets, places: &Places) -> Result<Containment, String> {
+    let spec = Spec::new(["/proc/self/exe", "--version"]).named("doctor").contain(wish).budgets(budgets);
+    let spec = spec.grace(std::time::Duration::ZERO);
     let tree = Tree::start(spec, places).map_err(|failure| reason(&failure, wish))?;
     let containment = tree.containment().ok_or("no containment was reported")?;
     let receipt = tree.end().map_err(|error| with_causes(&error))?;
     if receipt.all_gone() { Ok(containment) } else { Err("the tree could not be ended".to_owned()) }
+}
+
+/// Starts and ends a tree within the budget for all of leash; `None` if there is no budget.
+fn try_budget(places: &Places) -> Option<DoctorFinding> {
+    let tried = match budget::find() {
+        Ok(all) if !all.any() => return None,
+        Ok(all) => start_within(ContainmentWish::default(), SharedBudgets { all, ..SharedBudgets::default() }, places)
+            .map(|_| budget::describe(&all)),
+        Err(mistakes) => Err(mistakes.to_string()),
+    };
+    Some(DoctorFinding::new("budget", tried))
 }
 
 /// The refusal of the requested containment, or the whole error.
@@ -114,6 +142,16 @@ fn reason(failure: &StartFailure, wish: ContainmentWish) -> String {
         return refusal.why.clone();
     }
     with_causes(failure)
+}
+
+/// The version of leash, and how and where it was installed.
+fn own_program(installed: Option<&Installed>) -> DoctorFinding {
+    let version = env!("CARGO_PKG_VERSION");
+    let found = installed.ok_or_else(|| "/proc/self/exe names no file".to_owned());
+    DoctorFinding::new(
+        "leash",
+        found.map(|found| format!("{version}, installed {}: {}", found.how(), found.path.display())),
+    )
 }
 
 /// The other requirements.
@@ -271,6 +309,7 @@ impl Diagnosis {
         };
         DoctorAnswer {
             sound: self.is_sound(),
+            installed: self.installed.as_ref(),
             chosen: self.chosen.as_ref().ok().copied(),
             containments: self.trials.iter().map(trial).collect(),
             ground: &self.ground,
@@ -284,6 +323,8 @@ impl Diagnosis {
 pub(super) struct DoctorAnswer<'a> {
     /// True if leash can keep its promise here.
     sound: bool,
+    /// How and where leash was installed; null if its executable is not known.
+    installed: Option<&'a Installed>,
     /// The containment that `leash run` uses here; null if none works.
     chosen: Option<Containment>,
     /// The containments, strongest first.

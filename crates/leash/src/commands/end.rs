@@ -1,8 +1,9 @@
 //! `leash end`.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use leash_model::alive::AliveSession;
+use leash_model::alive::{AliveSession, MemberKind};
 use leash_model::receipt::{EndedBy, Reason, Receipt};
 use leash_tree::places::Places;
 use leash_tree::platform::proc::Proc;
@@ -18,6 +19,8 @@ use crate::args::{End, SessionName, Unresolved};
 use crate::output::ids::short;
 use crate::output::message;
 use crate::output::printer::Printer;
+use crate::output::text::Text;
+use crate::output::waiting::Waiting;
 use crate::{exit_code, places};
 
 const WHO_IS_THERE: &str = "`leash ps` lists the sessions that are alive, `leash history` those that ended";
@@ -48,7 +51,9 @@ fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
         printer.error_text(problem, Some(WHO_IS_THERE));
     }
     let request = Request { places: &places, proc: &proc, daemon: &daemon, force: args.force };
+    let waiting = (!choice.targets.is_empty()).then(|| wait(&choice.targets, &alive, args.force));
     let ended = request.end(&choice.targets, &choice.held).map_err(unread)?;
+    drop(waiting);
     ended.warnings.iter().for_each(|warning| printer.warning(warning));
     let sessions = by_session(&choice.targets, &ended.receipts);
     if args.json {
@@ -62,6 +67,43 @@ fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
     let all_gone = ended.receipts.iter().all(Receipt::all_gone) && ended.unfinished.is_empty();
     let all_known = choice.problems.is_empty() && !daemon.is_silent;
     Ok(if all_gone && all_known { exit_code::OK } else { exit_code::NOT_ALL })
+}
+
+/// Ends a session or a run that is alive, and waits until it is gone: the lines about its end. The error describes the
+/// problem.
+pub(super) fn end_target(target: Target) -> Result<Text, String> {
+    let proc = Proc::own().map_err(|why| format!("cannot identify processes: {why}"))?;
+    let places = places::places();
+    let (daemon, held, _) = Daemon::find(attach::socket(None));
+    let unread = |error| format!("cannot read the ledger: {error}");
+    let alive = AliveSession::join(alive::members(&places).map_err(unread)?, held);
+    let is_held =
+        |session: &&AliveSession| matches!(&target, Target::Session(id) if session.id == *id && session.held.is_some());
+    let held: Vec<&str> = alive.iter().filter(is_held).map(|session| &*session.id).collect();
+    let request = Request { places: &places, proc: &proc, daemon: &daemon, force: false };
+    let targets = [target.clone()];
+    let ended = request.end(&targets, &held).map_err(unread)?;
+    if let Some(one) = ended.unfinished.first() {
+        return Err(format!("run {}: {}", short(&one.run), one.why));
+    }
+    let lines = by_session(&targets, &ended.receipts).into_iter();
+    Ok(lines.filter_map(|ended| Some(message::session_lines(ended.whole.as_ref()?, &ended.members))).collect())
+}
+
+/// Says what is awaited, and how long the ladder of the slowest tree takes at most.
+fn wait(targets: &[Target], alive: &[AliveSession], force: bool) -> Waiting {
+    let is_target = |session: &&AliveSession| targets.iter().any(|target| target.id() == session.id);
+    let members = alive.iter().filter(is_target).flat_map(|session| &session.members);
+    let grace = members.filter_map(|member| match &member.kind {
+        MemberKind::Tree { record, .. } => Some(record.grace_ms),
+        MemberKind::Connection { .. } | MemberKind::Upstream { .. } => None,
+    });
+    let most = grace.max().filter(|_| !force).map(|grace_ms| Duration::from_millis(2 * grace_ms));
+    let what = match targets {
+        [one] => format!("for session {} to end", short(one.id())),
+        _ => format!("for {} to end", message::counted(targets.len(), "session")),
+    };
+    Waiting::begin(what, most)
 }
 
 /// The parameters of an end.

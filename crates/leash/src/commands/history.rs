@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use leash_model::clock;
 use leash_model::receipt::{Fate, How, Reason, Receipt};
+use leash_model::{clock, duration};
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::ledger;
+use super::{choose, ledger};
 use crate::args::History;
 use crate::exit_code;
 use crate::output::ids::{self, ShortIds};
@@ -34,8 +34,11 @@ pub(crate) fn history(args: &History) -> u8 {
             }
         };
     }
-    // A user who names a session wants to see all of it.
-    let most = args.lines.unwrap_or(if args.session.is_some() { usize::MAX } else { LINES });
+    let known = receipts.len();
+    receipts.retain(|receipt| is_wanted(args, receipt, clock::unix_ms()));
+    // A user who names a session or a time wants to see all of it.
+    let is_chosen = args.session.is_some() || args.since.is_some();
+    let most = args.lines.unwrap_or(if is_chosen { usize::MAX } else { LINES });
     let newest = receipts.split_off(receipts.len().saturating_sub(most));
     let sessions = if args.session.is_some() { by_session(&newest) } else { Vec::new() };
     if args.json {
@@ -45,9 +48,24 @@ pub(crate) fn history(args: &History) -> u8 {
     }
     printer.data(&listing(&newest, &sessions, &ids));
     if newest.is_empty() {
-        printer.note("No session has ended here. `leash ps` lists those that are alive.");
+        printer.note(match known {
+            0 => "No session has ended here. `leash ps` lists those that are alive.",
+            _ => "No session that ended here is of this kind. `leash history` lists all.",
+        });
     }
     exit_code::OK
+}
+
+/// True if a receipt passes the filters of the command line.
+fn is_wanted(args: &History, receipt: &Receipt, now_ms: u64) -> bool {
+    let has_client = |wanted: &String| {
+        let Some(client) = &receipt.client else { return false };
+        let is_pid = client.pid.is_some_and(|pid| pid.to_string() == *wanted);
+        is_pid || choose::matches(&wanted.to_lowercase(), &client.name().to_lowercase())
+    };
+    args.since.is_none_or(|since| now_ms.saturating_sub(receipt.ended_ms) <= duration::as_ms(since))
+        && args.client.as_ref().is_none_or(has_client)
+        && (!args.left || !receipt.nothing_left())
 }
 
 const COLUMNS: [Column; 9] = [
@@ -68,6 +86,11 @@ fn listing(newest: &[Receipt], sessions: &[(&str, Vec<&Receipt>)], ids: &ShortId
     for receipt in newest {
         if let Reason::StartFailed { why: Some(why) } = &receipt.reason {
             text.line(format_args!("{}: {}", ids.of(&receipt.session), why.line()));
+        }
+    }
+    for receipt in newest {
+        if let Some(line) = receipt.trees().find_map(|tree| tree.stderr.last()) {
+            text.line(format_args!("{}: its stderr ends with: {line}", ids.of(&receipt.session)));
         }
     }
     for receipt in newest.iter().filter(|receipt| !receipt.nothing_left()) {

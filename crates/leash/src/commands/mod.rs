@@ -1,22 +1,25 @@
-//! One file per command, named as typed. `choose`, `complete`, `control`, `defaults`, `ledger`, `survey`, `unit` and
-//! `unleashed` are parts that several commands share.
+//! One file per command, named as typed. `choose`, `complete`, `control`, `defaults`, `feed`, `ledger`, `survey`, `unit`
+//! and `unleashed` are parts that several commands share.
 
 use std::ffi::OsString;
 
 use clap::builder::Styles;
 use clap::{CommandFactory as _, FromArgMatches as _, ValueEnum as _};
+use leash_tree::platform::launcher::NpmLauncher;
 use leash_tree::tree::first_look::FirstLook;
 
 use self::defaults::DefaultMistake;
 use crate::args::{Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
+use crate::output::report::ParentReport;
 use crate::output::terminal::{self, ColorWhen};
 use crate::output::text::Text;
 use crate::output::{escape, palette};
 
 mod adopt;
 mod attach;
+mod budget;
 mod check;
 mod choose;
 mod complete;
@@ -26,9 +29,12 @@ mod defaults;
 mod demo;
 mod doctor;
 mod end;
+mod feed;
+mod guard;
 mod history;
 mod hook;
 mod ledger;
+mod logs;
 mod pages;
 mod ps;
 mod reap;
@@ -38,9 +44,12 @@ mod release;
 mod run;
 mod serve;
 mod stand_in;
+mod status;
 mod survey;
+mod top;
 mod unit;
 mod unleashed;
+mod upgrade;
 mod watch;
 mod why;
 
@@ -110,7 +119,7 @@ fn typed_command(words: &[OsString]) -> Option<String> {
 }
 
 /// Parses the command line and runs the command.
-pub(crate) fn dispatch(first: FirstLook) -> u8 {
+pub(crate) fn dispatch(first: FirstLook, launcher: NpmLauncher, report: Option<ParentReport>) -> u8 {
     if let Some(code) = complete::complete() {
         return code;
     }
@@ -125,21 +134,32 @@ pub(crate) fn dispatch(first: FirstLook) -> u8 {
         Err(page) => return show_page(&words, &page),
     };
     cli.color.set();
+    // These watch their parent themselves, and tell it as the reason of the end.
+    let watches_parent =
+        matches!(cli.command, Command::Run(_) | Command::Connect(_) | Command::Attach(_) | Command::Guard(_));
+    if !watches_parent && !launcher.end_with_it() {
+        return exit_code::LEASH_FAILED;
+    }
     match cli.command {
-        Command::Run(args) => run::run(*args, first),
+        Command::Run(args) => run::run(*args, first, report),
         Command::Connect(args) => connect::connect(*args, first),
         Command::Attach(args) => attach::attach(*args, first),
+        Command::Guard(args) => guard::guard(*args, first),
         Command::Serve(args) => serve::serve(*args, first),
         Command::Ps(args) => ps::ps(&args),
+        Command::Top(args) => top::top(&args),
+        Command::Status(args) => status::status(&args),
         Command::Why(args) => why::why(&args),
         Command::Reap(args) => reap::reap(&args),
         Command::Watch(args) => watch::watch(&args),
         Command::End(args) => end::end(&args),
+        Command::Logs(args) => logs::logs(&args),
         Command::History(args) => history::history(&args),
         Command::Adopt(args) => adopt::adopt(&args),
         Command::Release(args) => release::release(&args),
         Command::Check(args) => check::check(&args, first),
         Command::Doctor(args) => doctor::doctor(&args),
+        Command::Upgrade(args) => upgrade::upgrade(&args),
         Command::Demo(args) => demo::demo(&args),
         Command::Completions(args) => pages::completions(&args),
         Command::Man(args) => pages::man(&args),

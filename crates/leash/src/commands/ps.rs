@@ -1,6 +1,7 @@
 //! `leash ps`.
 
 mod answer;
+mod watch;
 
 use std::collections::HashMap;
 use std::slice;
@@ -29,6 +30,9 @@ use leash_tree::session::{Target, alive};
 
 pub(crate) fn ps(args: &Ps) -> u8 {
     let printer = Printer::new(false);
+    if args.watch {
+        return watch::watch(args, printer);
+    }
     let (sessions, others) = match read(args, printer) {
         Ok(read) => read,
         Err(code) => return code,
@@ -184,7 +188,7 @@ fn name_and_members(session: &AliveSession) -> String {
 }
 
 /// The owners of all members, each once; for a session of a daemon, the owner for which the daemon holds it.
-fn session_owners(session: &AliveSession) -> String {
+pub(super) fn session_owners(session: &AliveSession) -> String {
     match session.held.as_ref().map(|held| &held.owner) {
         Some(OwnerView::Pid { pid }) => format!("pid({pid})"),
         Some(OwnerView::Connection) => "connection".to_owned(),
@@ -195,7 +199,7 @@ fn session_owners(session: &AliveSession) -> String {
 
 /// The client for which a gateway holds a member, or else its owners; for an upstream session, the process that has it
 /// open.
-fn owners(member: &SessionMember) -> String {
+pub(super) fn owners(member: &SessionMember) -> String {
     if let Some(client) = &member.client {
         return client.to_string();
     }
@@ -214,7 +218,7 @@ fn names<'a>(owners: impl Iterator<Item = &'a Owner>) -> String {
 }
 
 /// The command of leash that has an upstream session.
-fn command(member: &SessionMember) -> Option<&'static str> {
+pub(super) fn command(member: &SessionMember) -> Option<&'static str> {
     match &member.kind {
         MemberKind::Tree { .. } => None,
         MemberKind::Connection { .. } => Some("connect"),
@@ -231,11 +235,11 @@ fn containment(member: &SessionMember) -> &'static str {
     }
 }
 
-fn state(member: &SessionMember) -> &'static str {
+pub(super) fn state(member: &SessionMember) -> &'static str {
     state_of(member.phase(), slice::from_ref(member))
 }
 
-fn session_state(session: &AliveSession) -> &'static str {
+pub(super) fn session_state(session: &AliveSession) -> &'static str {
     state_of(session.phase(), &session.members)
 }
 
@@ -275,6 +279,9 @@ fn details(member: &SessionMember, args: &Ps, ids: &ShortIds) -> Text {
         add(&mut text, format_args!("  command: {}", record.command.join(" ")));
         let memory = bytes(member.memory_bytes().unwrap_or_default());
         add(&mut text, format_args!("  owners: {}; {}, {memory}", owners(member), message::processes(processes.len())));
+        if let Some(stop) = record.idle_stop {
+            add(&mut text, format_args!("  may be ended: when {}", stop.describe()));
+        }
         if args.verbose {
             client_details(member, &mut text);
             more(record, ids, &mut text);

@@ -1,7 +1,5 @@
 //! `leash reap`.
 
-use std::path::Path;
-
 use leash_model::clock::Moment;
 use leash_model::duration;
 use leash_model::identity::Identity;
@@ -19,6 +17,7 @@ use crate::args::Reap;
 use crate::output::printer::{Printer, bytes, span};
 use crate::output::table::{Column, table};
 use crate::output::text::Text;
+use crate::output::waiting::Waiting;
 use crate::output::{evidence, message};
 use crate::{exit_code, places};
 
@@ -34,8 +33,9 @@ pub(crate) fn reap(args: &Reap) -> u8 {
         plan(printer, args, &survey, &findings);
         return exit_code::OK;
     }
-    // Sweep first, because it may leave a process that only the scan finds.
-    let mut done: Vec<Done> = survey.sweep(printer).into_iter().map(Ok).collect();
+    // Sweep first, because it may leave a process that only the scan finds. A user who names a process wants that one.
+    let swept = if args.pids.is_empty() { survey.sweep(printer) } else { Vec::new() };
+    let mut done: Vec<Done> = swept.into_iter().map(Ok).collect();
     let findings = survey.look(&policy);
     let (policy, findings) = wait_for_hosts(&mut survey, policy, findings, args);
     for finding in findings.iter().filter(|finding| is_due(finding, args)) {
@@ -50,7 +50,8 @@ pub(crate) fn reap(args: &Reap) -> u8 {
 
 /// The verdicts that are enough to end this finding. A likely orphan is ended only if the user has named its PID.
 fn verdicts(finding: &Finding, args: &Reap) -> Vec<Verdict> {
-    let named = finding.tree.iter().any(|id| args.likely.contains(&id.pid));
+    let is_named = |pid: &i32| args.likely.contains(pid) || args.pids.contains(pid);
+    let named = finding.tree.iter().any(|id| is_named(&id.pid));
     let mut verdicts = vec![Verdict::OrphanProved];
     verdicts.extend(named.then_some(Verdict::OrphanLikely));
     verdicts.extend(args.stale.then_some(Verdict::StaleHost));
@@ -60,10 +61,10 @@ fn verdicts(finding: &Finding, args: &Reap) -> Vec<Verdict> {
 /// Warns about named processes that belong to no server that may be ended; returns true if there are any.
 fn unknown(printer: Printer, args: &Reap, findings: &[Finding]) -> bool {
     let due = |pid: &i32| findings.iter().any(|one| is_due(one, args) && one.tree.iter().any(|id| id.pid == *pid));
-    let unknown: Vec<&i32> = args.likely.iter().filter(|pid| !due(pid)).collect();
+    let unknown: Vec<&i32> = args.likely.iter().chain(&args.pids).filter(|pid| !due(pid)).collect();
     for pid in &unknown {
         printer.warning(format!(
-            "process {pid} belongs to no server that is likely an orphan: `leash why {pid}` says more"
+            "process {pid} belongs to no server that is an orphan, or likely one: `leash why {pid}` says more"
         ));
     }
     !unknown.is_empty()
@@ -71,7 +72,12 @@ fn unknown(printer: Printer, args: &Reap, findings: &[Finding]) -> bool {
 
 /// True if the user asked for it. What a dead leash left is swept instead, as far as its record proves it.
 fn is_due(finding: &Finding, args: &Reap) -> bool {
-    verdicts(finding, args).contains(&finding.verdict) && finding.leashed.is_none()
+    verdicts(finding, args).contains(&finding.verdict) && finding.leashed.is_none() && is_asked(finding, args)
+}
+
+/// True if the user named no process, or one of this server.
+fn is_asked(finding: &Finding, args: &Reap) -> bool {
+    args.pids.is_empty() || finding.tree.iter().any(|id| args.pids.contains(&id.pid))
 }
 
 /// If the ends of a server are closed while its parent lives, waits as long as a host may take to end it properly.
@@ -97,6 +103,8 @@ fn wait_for_hosts(
 
 /// Sleeps until the deadline: no event reports that nothing has happened.
 pub(super) fn pause_until(deadline: Moment) {
+    let what = "to see whether the parents of servers with closed pipes end them";
+    let _waiting = Waiting::begin(what, Some(deadline.since(Moment::now())));
     while Moment::now() < deadline {
         poll::pause(deadline.since(Moment::now()));
     }
@@ -110,20 +118,28 @@ pub(super) fn end(
     settings: &ReapSettings,
     policy: &JudgePolicy,
 ) -> Result<Receipt, Spared> {
+    let (receipt, warning) = end_unprinted(survey, root, settings, policy)?;
+    warning.into_iter().for_each(|warning| printer.warning(warning));
+    Ok(receipt)
+}
+
+/// The same; the warning is for the user.
+pub(super) fn end_unprinted(
+    survey: &mut Survey,
+    root: Identity,
+    settings: &ReapSettings,
+    policy: &JudgePolicy,
+) -> Result<(Receipt, Option<String>), Spared> {
     let proc = survey.proc;
+    let _waiting = Waiting::begin(format!("for process {} and its tree to end", root.pid), Some(settings.grace));
     match act::end(&proc, root, settings, &mut || survey.look(policy)) {
         ReapOutcome::Ended(receipt) => {
             let path = places::announced().receipts;
-            keep(printer, &path, &receipt);
-            Ok(*receipt)
+            let unwritten = receipts::append(&path, &receipt).err();
+            let warning = unwritten.map(|error| format!("cannot write {}: {error}", path.display()));
+            Ok((*receipt, warning))
         }
         ReapOutcome::Spared(spared) => Err(spared),
-    }
-}
-
-fn keep(printer: Printer, path: &Path, receipt: &Receipt) {
-    if let Err(error) = receipts::append(path, receipt) {
-        printer.warning(format!("cannot write {}: {error}", path.display()));
     }
 }
 
@@ -166,7 +182,8 @@ struct SparedServer<'a> {
 /// Prints what `reap --yes` would do.
 fn plan(printer: Printer, args: &Reap, survey: &Survey, findings: &[Finding]) {
     unknown(printer, args, findings);
-    let listed = |finding: &&Finding| !matches!(finding.verdict, Verdict::Live | Verdict::Unknown);
+    let listed =
+        |finding: &&Finding| !matches!(finding.verdict, Verdict::Live | Verdict::Unknown) && is_asked(finding, args);
     let listed: Vec<(&Finding, TreeResources)> =
         findings.iter().filter(listed).map(|finding| (finding, resources::of(&survey.proc, &finding.tree))).collect();
     if args.json {

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use clap::CommandFactory as _;
 use leash_check::CheckReport;
+use leash_model::feed::FeedDocument;
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
@@ -13,9 +14,12 @@ use super::adopt::AdoptAnswer;
 use super::doctor::DoctorAnswer;
 use super::end::EndAnswer;
 use super::history::HistoryAnswer;
+use super::logs::LogLineAnswer;
 use super::ps::PsAnswer;
 use super::reap::{ReapAnswer, ReapPlan};
 use super::release::ReleaseAnswer;
+use super::status::StatusAnswer;
+use super::upgrade::UpgradeAnswer;
 use super::why::WhyAnswer;
 use crate::args::Cli;
 use crate::exit_code;
@@ -49,7 +53,10 @@ fn forms(command: &str, generator: &mut SchemaGenerator) -> Map<String, Value> {
         (format!("leash {words} --json"), generator.subschema_for::<T>().to_value())
     }
     let forms = match command {
-        "ps" => vec![form::<VersionedAnswer<PsAnswer<'_>>>("ps", generator)],
+        "ps" => vec![
+            form::<VersionedAnswer<PsAnswer<'_>>>("ps", generator),
+            form::<VersionedAnswer<FeedDocument>>("ps --watch", generator),
+        ],
         "why" => vec![form::<VersionedAnswer<WhyAnswer<'_>>>("why PID", generator)],
         "reap" => vec![
             form::<VersionedAnswer<ReapPlan<'_>>>("reap", generator),
@@ -57,10 +64,13 @@ fn forms(command: &str, generator: &mut SchemaGenerator) -> Map<String, Value> {
         ],
         "end" => vec![form::<VersionedAnswer<EndAnswer<'_>>>("end SESSION", generator)],
         "history" => vec![form::<VersionedAnswer<HistoryAnswer<'_>>>("history", generator)],
+        "status" => vec![form::<VersionedAnswer<StatusAnswer<'_>>>("status", generator)],
+        "logs" => vec![form::<VersionedAnswer<LogLineAnswer<'_>>>("logs", generator)],
         "adopt" => vec![form::<VersionedAnswer<AdoptAnswer<'_>>>("adopt", generator)],
         "release" => vec![form::<VersionedAnswer<ReleaseAnswer<'_>>>("release", generator)],
         "check" => vec![form::<CheckReport>("check", generator)],
         "doctor" => vec![form::<VersionedAnswer<DoctorAnswer<'_>>>("doctor", generator)],
+        "upgrade" => vec![form::<VersionedAnswer<UpgradeAnswer<'_>>>("upgrade", generator)],
         _ => Vec::new(),
     };
     forms.into_iter().collect()
@@ -71,7 +81,7 @@ const INTRODUCTION: &str = "\
 
 This page is generated from the code; [commands.json](commands.json) has the same for programs, as JSON Schema.
 
-`--json` prints one object on stdout; messages are on stderr. Every object has a `version`. A new field does not change the
+`--json` prints one object on stdout (`ps --watch` one a line); messages are on stderr. Every object has a `version`. A new field does not change the
 version, so ignore fields that you do not know. A field that disappears or changes its meaning raises the version. A field is always
 there, unless its type says *optional*. Numbers that end in `_ms` are milliseconds, numbers that end in `_bytes` are bytes.
 

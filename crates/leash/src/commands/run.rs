@@ -3,31 +3,54 @@
 use std::env;
 
 use leash_model::containment::ContainmentWish;
+use leash_model::event::Event;
 use leash_model::limits;
 use leash_model::owner::OwnerWish;
 use leash_model::receipt::Receipt;
 use leash_model::start_failure::CommandOrigin;
 use leash_tree::contain::caps::Caps;
+use leash_tree::contain::slice::SharedBudgets;
 use leash_tree::tree::Spec;
 use leash_tree::tree::first_look::FirstLook;
 use leash_tree::tree::supervisor;
 
+use super::budget;
 use crate::args::{OwnerArg, Pair, Run, SessionName};
 use crate::output::message;
 use crate::output::printer::Printer;
+use crate::output::report::ParentReport;
 use crate::{exit_code, places};
 
-pub(crate) fn run(args: Run, first: FirstLook) -> u8 {
+pub(crate) fn run(args: Run, first: FirstLook, mut parent: Option<ParentReport>) -> u8 {
     let printer = Printer::new(args.verbose);
     let common = terms((&args.owners, &args.labels), args.session.as_ref(), args.session_env.as_deref(), printer);
     let (owners, session) = match common {
         Ok(common) => common,
         Err(refused) => return refused.report(printer),
     };
-    let spec = spec(args, owners, session);
-    match supervisor::supervise(&spec, &places::announced(), first, &mut |event| message::tell(printer, &event)) {
-        Ok(receipt) => report(printer, &receipt),
+    let all = match budget::find() {
+        Ok(budget) => budget,
+        Err(mistakes) => return budget::report(&mistakes, printer),
+    };
+    if let Some(number) = args.report_fd
+        && parent.is_none()
+    {
+        let text = format!("descriptor {number} of --report-fd is not open");
+        return refuse(text, "pass the writing end of a pipe under this number").report(printer);
+    }
+    let session_budget = Caps { memory: args.session_memory, pids: args.session_pids, cpu: args.session_cpu };
+    let spec = spec(args, owners, session).budgets(SharedBudgets { session: session_budget, all });
+    let mut tell = |event: Event| {
+        parent.iter_mut().for_each(|parent| parent.event(&event));
+        message::tell(printer, &event);
+    };
+    match supervisor::supervise(&spec, &places::announced(), first, &mut tell) {
+        Ok(receipt) => {
+            parent.iter_mut().for_each(|parent| parent.ended(&receipt));
+            report(printer, &receipt)
+        }
         Err(failure) => {
+            parent.iter_mut().for_each(|parent| parent.failed(&failure));
             printer.error_with(&failure, &failure.facts(), Some(&failure.hint(CommandOrigin::Run)));
             exit_code::of_failed_start(&failure)
         }
@@ -112,9 +135,11 @@ fn spec(args: Run, owners: Vec<OwnerWish>, session: Option<String>) -> Spec {
     let mut spec = Spec::new(args.command)
         .grace(args.grace)
         .max_age(args.max_age)
+        .pressure_stop(args.pressure_stop)
         .owners(owners)
         .contain(ContainmentWish { exactly: args.contain, at_least: args.require })
-        .caps(Caps { memory: args.memory, pids: args.pids, cpu: args.cpu });
+        .caps(Caps { memory: args.memory, pids: args.pids, cpu: args.cpu })
+        .log(args.log);
     if let Some(session) = session {
         spec = spec.session(session);
     }

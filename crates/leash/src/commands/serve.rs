@@ -19,6 +19,7 @@ use leash_tree::tree::first_look::FirstLook;
 use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::notice::Notice;
 
+use super::budget;
 use crate::args::{ControlArgs, HttpTransportArg, LocalUsersArg, Serve, SessionOwnerArg, SingleServer};
 use crate::output::ids::short;
 use crate::output::message;
@@ -130,6 +131,9 @@ fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), ServeRefusal
         Some(LocalUsersArg::Any) => LocalUsers::Any,
         None => settings.local_users,
     };
+    if !settings.budget.any() {
+        settings.budget = budget::find()?;
+    }
     let variables = [&args.token_env, &args.control.control_token_env];
     settings.token_variables.extend(variables.into_iter().flatten().cloned());
     if settings.is_exposed() {
@@ -291,7 +295,7 @@ fn advice(error: &ServeError) -> &'static str {
 pub(super) fn tell(printer: Printer, notice: &Notice) {
     match notice {
         Notice::Listening(address) => printer.note(format!("listening on http://{address}")),
-        Notice::Serves { server, url } => printer.note(format!("  {server}: {url}")),
+        Notice::Serves { server, url } => printer.note(message::server_url(server, url)),
         Notice::ControlSocket(path) => printer.progress("Control", path.display()),
         Notice::ControlListening(address) => printer.note(format!("control API on http://{address}")),
         Notice::TakenOver(sessions) => {

@@ -86,6 +86,23 @@ impl Survey {
         self.judge(&JudgePolicy::default(), &[])
     }
 
+    /// The same again: processes that were unrelated are not read each time.
+    pub(super) fn look_beside_again(
+        &mut self,
+        trees: &[SessionMember],
+        unrelated: &mut UnrelatedProcesses,
+    ) -> (Facts, Vec<Finding>) {
+        self.knowledge.leashed = trees.iter().map(LeashedRun::of).collect();
+        let facts = scan_again(&self.proc, &self.knowledge, unrelated);
+        let findings = judge(&facts, &self.knowledge, &JudgePolicy::default());
+        (facts, findings)
+    }
+
+    /// Adds the receipts of sessions that have ended to the knowledge.
+    pub(super) fn note_ended(&mut self, receipts: &[Receipt]) {
+        self.knowledge.note_ended(receipts);
+    }
+
     fn judge(&self, policy: &JudgePolicy, also: &[i32]) -> (Facts, Vec<Finding>) {
         let facts = scan(&self.proc, &self.knowledge, also);
         let findings = judge(&facts, &self.knowledge, policy);

@@ -1,5 +1,7 @@
 //! `leash watch`.
 
+mod pressure;
+
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
@@ -11,6 +13,8 @@ use leash_orphans::scan::{UnrelatedProcesses, resources};
 use leash_orphans::{Evidence, Finding, Verdict};
 use leash_tree::platform::identity::HeldProcess;
 use rustix::event::{PollFd, PollFlags};
+
+use pressure::PressureWatch;
 
 use super::survey::Survey;
 use super::{reap, unit};
@@ -28,6 +32,14 @@ const SOON: Duration = Duration::from_secs(1);
 pub(crate) fn watch(args: &Watch) -> u8 {
     // Its work is to end processes, so every end is printed.
     let printer = Printer::new(true);
+    let pressure = match args.pressure.map(PressureWatch::new).transpose() {
+        Ok(pressure) => pressure,
+        Err(error) => {
+            let hint = "the kernel needs CONFIG_PSI, and on some systems the parameter psi=1";
+            printer.error_text(format!("cannot read the memory pressure: {error}"), Some(hint));
+            return exit_code::LEASH_FAILED;
+        }
+    };
     if args.install {
         return unit::install(printer, args);
     }
@@ -47,6 +59,8 @@ pub(crate) fn watch(args: &Watch) -> u8 {
             min_age: args.min_age,
             ..watch::WatchSettings::default()
         },
+        pressure,
+        ended: 0,
         nothing_left: true,
         args,
     };
@@ -63,13 +77,25 @@ pub(crate) fn watch(args: &Watch) -> u8 {
     drop(findings);
     loop {
         let next = watcher.memory.next_scan(&watcher.settings, args.interval, Moment::now());
-        wait(&survey, &hosts, next);
+        let woken = wait(&survey, &hosts, next, watcher.pressure.as_mut());
         // Clients' configurations change, so read them again; if that fails, the next scan tries again.
         if let Ok(fresh) = Survey::open(printer, &[]) {
             survey = fresh;
         }
-        hosts = holders(&watcher.look(&mut survey));
+        let findings = match woken {
+            Woken::ToScan => watcher.look(&mut survey),
+            Woken::MemoryIsShort => watcher.relieve(&mut survey),
+        };
+        hosts = holders(&findings);
     }
+}
+
+/// The reason for the end of a wait.
+enum Woken {
+    /// A host has exited, or the next scan is due.
+    ToScan,
+    /// Memory is short.
+    MemoryIsShort,
 }
 
 struct Watcher<'a> {
@@ -77,17 +103,41 @@ struct Watcher<'a> {
     memory: WatchMemory,
     unrelated: UnrelatedProcesses,
     settings: watch::WatchSettings,
+    pressure: Option<PressureWatch>,
+    /// The number of servers that were ended.
+    ended: usize,
     nothing_left: bool,
     args: &'a Watch,
 }
 
 impl Watcher<'_> {
+    /// Ends what is needed least: all proved orphans, and if there are none, one idle server that may be stopped.
+    fn relieve(&mut self, survey: &mut Survey) -> Vec<Finding> {
+        let ended = self.ended;
+        self.settings.memory_is_short = true;
+        let mut findings = Vec::new();
+        for _ in 0..self.settings.scans {
+            findings = self.look(survey);
+        }
+        self.settings.memory_is_short = false;
+        if self.ended == ended
+            && let Some(pressure) = &mut self.pressure
+            && !pressure.stop_one(survey, self.printer)
+        {
+            pressure.rest();
+        }
+        findings
+    }
+
     /// Scans once, and ends the servers that are due.
     fn look(&mut self, survey: &mut Survey) -> Vec<Finding> {
         let now = Moment::now();
         let policy = self.memory.policy(&self.settings, now);
         let findings = survey.look_again(&policy, &mut self.unrelated);
         let due = self.memory.note(&findings, &self.settings, now);
+        if let Some(pressure) = self.pressure.as_mut().filter(|_| !self.settings.memory_is_short) {
+            pressure.look(survey);
+        }
         if due.is_empty() {
             return findings;
         }
@@ -102,6 +152,7 @@ impl Watcher<'_> {
         for (finding, _) in due {
             match reap::end(self.printer, survey, finding.root, &settings, &policy) {
                 Ok(receipt) => {
+                    self.ended += 1;
                     self.nothing_left &= receipt.nothing_left();
                     self.printer.progress("Ended", message::receipt_line(&receipt));
                     message::left_lines(&receipt).iter().for_each(|line| self.printer.warning(line));
@@ -127,8 +178,8 @@ fn holders(findings: &[Finding]) -> Vec<Identity> {
     hosts
 }
 
-/// Waits until a host has exited, or until the next scan.
-fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
+/// Waits until a host has exited, until the next scan, or until memory is short.
+fn wait(survey: &Survey, hosts: &[Identity], next: Moment, mut pressure: Option<&mut PressureWatch>) -> Woken {
     let held: Vec<HeldProcess> = hosts.iter().filter_map(|id| HeldProcess::open_same(&survey.proc, *id)).collect();
     // A host has exited since the scan, or its pidfd can't be opened. The latter may stay so, and scans must not
     // follow each other without a pause.
@@ -137,10 +188,14 @@ fn wait(survey: &Survey, hosts: &[Identity], next: Moment) {
     loop {
         let mut fds: Vec<PollFd<'_>> =
             held.iter().map(|held| PollFd::from_borrowed_fd(held.as_fd(), PollFlags::IN)).collect();
-        match rustix::event::poll(&mut fds, Some(&timeout_until(next, Moment::now()))) {
-            Ok(0) if Moment::now() >= next => return,
+        let wake = pressure.as_ref().map_or(next, |pressure| pressure.next.min(next));
+        match rustix::event::poll(&mut fds, Some(&timeout_until(wake, Moment::now()))) {
+            Ok(0) if Moment::now() >= next => return Woken::ToScan,
             Ok(0) | Err(_) => {}
-            Ok(_) => return,
+            Ok(_) => return Woken::ToScan,
+        }
+        if pressure.as_mut().is_some_and(|pressure| pressure.is_short(Moment::now())) {
+            return Woken::MemoryIsShort;
         }
     }
 }

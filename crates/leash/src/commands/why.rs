@@ -32,43 +32,72 @@ fn explain(args: &Why, printer: Printer) -> Result<u8, u8> {
     let mut survey = Survey::open(printer, &args.projects)?;
     let wanted = match &args.target {
         WhyTarget::Process(pid) => vec![*pid],
-        WhyTarget::Run(word) => processes_of(word, survey.trees().collect()).map_err(refuse)?,
+        WhyTarget::Word(word) => match processes_of(word, survey.trees().collect()) {
+            Ok(processes) => processes,
+            Err(problem) => vec![server_of(word, &mut survey).unwrap_or(Err(problem)).map_err(refuse)?],
+        },
     };
     let (facts, findings) = survey.look_at(&JudgePolicy::default(), &wanted);
     let Some(process) = wanted.iter().find_map(|pid| facts.process(*pid)) else {
         return Err(refuse(match &args.target {
             WhyTarget::Process(pid) => format!("there is no process {pid}"),
-            WhyTarget::Run(word) => format!("no process of `{word}` is alive"),
+            WhyTarget::Word(word) => format!("no process of `{word}` is alive"),
         }));
     };
-    let attended = survey.runs_of(&process.id);
-    let is_about = |finding: &&Finding| {
-        let has = |id| finding.tree.iter().any(|member| member.is(id));
-        has(&process.id) || matches!(&attended[..], [run] if run.processes.iter().any(has))
-    };
-    let finding = findings.iter().find(is_about);
-    let resources = resources::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
+    let about = WhySubject::find(&survey, process, &findings);
     if args.json {
-        printer.json(WhyAnswer { pid: process.id.pid, finding, belongings: &resources });
+        let WhySubject { finding, resources, .. } = &about;
+        printer.json(WhyAnswer { pid: process.id.pid, finding: *finding, belongings: resources });
         return Ok(exit_code::OK);
     }
-    let mut text = match finding {
-        Some(finding) => about_finding(finding, process, survey.run(finding)),
-        None if !attended.is_empty() => about_leash(process, &attended),
-        None => about_other(process, &facts),
-    };
-    add(
-        &mut text,
-        format_args!("It uses {} of memory and {} of swap.", bytes(resources.memory), bytes(resources.swap)),
-    );
-    for port in &resources.ports {
-        add(&mut text, format_args!("It listens on port {port}."));
-    }
-    for lock in &resources.locks {
-        add(&mut text, format_args!("It keeps {lock} locked."));
-    }
-    printer.data(&text);
+    printer.data(&about.text(&survey, &facts));
     Ok(exit_code::OK)
+}
+
+/// The answer about one process as text; `None` if there is no such process.
+pub(super) fn about_process(survey: &mut Survey, pid: i32) -> Option<Text> {
+    let (facts, findings) = survey.look_at(&JudgePolicy::default(), &[pid]);
+    let process = facts.process(pid)?;
+    Some(WhySubject::find(survey, process, &findings).text(survey, &facts))
+}
+
+/// A process, and the server that it belongs to.
+struct WhySubject<'a> {
+    process: &'a Process,
+    finding: Option<&'a Finding>,
+    resources: TreeResources,
+}
+
+impl<'a> WhySubject<'a> {
+    fn find(survey: &Survey, process: &'a Process, findings: &'a [Finding]) -> WhySubject<'a> {
+        let attended = survey.runs_of(&process.id);
+        let is_about = |finding: &&Finding| {
+            let has = |id| finding.tree.iter().any(|member| member.is(id));
+            has(&process.id) || matches!(&attended[..], [run] if run.processes.iter().any(has))
+        };
+        let finding = findings.iter().find(is_about);
+        let resources = resources::of(&survey.proc, finding.map_or(&[process.id], |finding| &finding.tree));
+        WhySubject { process, finding, resources }
+    }
+
+    fn text(&self, survey: &Survey, facts: &Facts) -> Text {
+        let WhySubject { process, finding, resources } = self;
+        let attended = survey.runs_of(&process.id);
+        let mut text = match finding {
+            Some(finding) => about_finding(finding, process, survey.run(finding)),
+            None if !attended.is_empty() => about_leash(process, &attended),
+            None => about_other(process, facts),
+        };
+        let (memory, swap) = (bytes(resources.memory), bytes(resources.swap));
+        add(&mut text, format_args!("It uses {memory} of memory and {swap} of swap."));
+        for port in &resources.ports {
+            add(&mut text, format_args!("It listens on port {port}."));
+        }
+        for lock in &resources.locks {
+            add(&mut text, format_args!("It keeps {lock} locked."));
+        }
+        text
+    }
 }
 
 /// What `leash why --json` prints.
@@ -98,6 +127,25 @@ fn processes_of(word: &str, trees: Vec<SessionMember>) -> Result<Vec<i32>, Strin
     Ok(record.leader.iter().chain(&record.members).map(|process| process.pid).collect())
 }
 
+/// The first process of the server of this name; `None` if no server has it. The error says that several have it.
+fn server_of(name: &str, survey: &mut Survey) -> Option<Result<i32, String>> {
+    let findings = survey.look(&JudgePolicy::default());
+    let named: Vec<i32> =
+        findings.iter().filter(|one| one.server.as_deref() == Some(name)).map(|one| one.root.pid).collect();
+    match &named[..] {
+        [] => None,
+        [pid] => Some(Ok(*pid)),
+        _ => {
+            let pids: Vec<String> = named.iter().map(i32::to_string).collect();
+            Some(Err(format!(
+                "`{name}` is the name of {} servers, name the PID of one: {}",
+                pids.len(),
+                pids.join(", ")
+            )))
+        }
+    }
+}
+
 fn about_finding(finding: &Finding, process: &Process, run: Option<&LeashedRun>) -> Text {
     let (age, verdict) = (span(duration::as_ms(finding.age)), finding.verdict.word());
     let mut text = Text::default();
@@ -116,6 +164,9 @@ fn about_finding(finding: &Finding, process: &Process, run: Option<&LeashedRun>)
     if let Some(run) = run.filter(|run| !run.owners.is_empty()) {
         let owners: Vec<String> = run.owners.iter().map(owner_words).collect();
         add(&mut text, format_args!("- it lives for {}", owners.join(", ")));
+    }
+    if let Some(stop) = run.and_then(|run| run.idle_stop) {
+        add(&mut text, format_args!("- it may be ended when {}", stop.describe()));
     }
     add(&mut text, format_args!("What ends it: {}.", evidence::remedy(finding)));
     text

@@ -52,6 +52,11 @@ pub(crate) fn fate_word(fate: &Fate) -> &'static str {
     }
 }
 
+/// A server of a gateway and its URL, as `leash serve` and `leash status` list it.
+pub(crate) fn server_url(server: &str, url: &str) -> String {
+    format!("  {server}: {url}")
+}
+
 /// The number of processes, with the word.
 pub(crate) fn processes(count: usize) -> String {
     if count == 1 { "1 process".to_owned() } else { format!("{count} processes") }

@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::answer::VersionedAnswer;
 use super::text::Text;
-use super::{escape, palette, terminal};
+use super::{escape, palette, terminal, waiting};
 
 /// The most that a pipe takes in one write without mixing it with the lines of other processes.
 const LONGEST_LINE: usize = 4096;
@@ -43,12 +43,23 @@ impl Printer {
 
     /// Prints data for programs (JSON) on stdout, unchanged. A reader that has exited (`| head`) is not an error.
     pub(crate) fn exact(self, text: impl Display) {
-        let _ = write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush());
+        let _ = self.try_exact(text);
+    }
+
+    /// The same for a command that continues: the error says that the reader has exited.
+    pub(crate) fn try_exact(self, text: impl Display) -> io::Result<()> {
+        waiting::clear();
+        write!(io::stdout(), "{text}").and_then(|()| io::stdout().flush())
     }
 
     /// Prints the answer of a command as JSON, with the version of its format.
     pub(crate) fn json(self, answer: impl Serialize) {
         self.versioned(&VersionedAnswer::new(answer));
+    }
+
+    /// Prints one of several answers as JSON, on one line.
+    pub(crate) fn json_line(self, answer: impl Serialize) {
+        self.exact(serde_json::to_string(&VersionedAnswer::new(answer)).unwrap_or_default() + "\n");
     }
 
     /// The same for an answer that has a version of its own.
@@ -134,6 +145,7 @@ impl Printer {
     fn line(self, text: Text) {
         // A host that does not read stderr must not block leash: a line that does not fit is dropped.
         if takes_a_line() {
+            waiting::clear();
             let text = text.shown(terminal::in_colour(&io::stderr()));
             let end = text.floor_char_boundary(LONGEST_LINE - 1);
             // One write, so that lines of several processes do not mix. If stderr is closed, the line is lost.

@@ -42,6 +42,11 @@ impl Column {
         Column { is_verdict: true, ..self }
     }
 
+    /// Its title.
+    pub(crate) const fn title(&self) -> &'static str {
+        self.title
+    }
+
     fn least(&self, natural: usize) -> usize {
         self.least.max(self.title.width()).min(natural)
     }
@@ -56,17 +61,27 @@ pub(crate) fn table(columns: &[Column], rows: &[Vec<String>]) -> Text {
 pub(crate) fn within(limit: Option<usize>, columns: &[Column], rows: &[Vec<String>]) -> Text {
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| escape::line(cell).into_owned()).collect()).collect();
-    let natural = |(index, column): (usize, &Column)| {
-        let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.width());
-        cells.chain([column.title.width()]).max().unwrap_or_default()
-    };
-    let natural: Vec<usize> = columns.iter().enumerate().map(natural).collect();
-    let widths = widths(columns, &natural, limit.unwrap_or(usize::MAX).max(NARROWEST));
+    let widths = layout(limit, columns, &rows);
     let titles: Vec<String> = columns.iter().map(|column| column.title.to_owned()).collect();
     let mut text = Text::default();
     text.line(line(columns, &widths, &titles, true));
     rows.iter().for_each(|row| text.line(line(columns, &widths, row, false)));
     text
+}
+
+/// The width of each column for these cells, which are escaped; `None` if it is left out.
+pub(crate) fn layout(limit: Option<usize>, columns: &[Column], rows: &[Vec<String>]) -> Vec<Option<usize>> {
+    let natural = |(index, column): (usize, &Column)| {
+        let cells = rows.iter().filter_map(|row| row.get(index)).map(|cell| cell.width());
+        cells.chain([column.title.width()]).max().unwrap_or_default()
+    };
+    let natural: Vec<usize> = columns.iter().enumerate().map(natural).collect();
+    widths(columns, &natural, limit.unwrap_or(usize::MAX).max(NARROWEST))
+}
+
+/// The columns that a text takes.
+pub(crate) fn width(text: &str) -> usize {
+    text.width()
 }
 
 /// The width of each column; `None` if it is left out.
@@ -133,7 +148,7 @@ fn line(columns: &[Column], widths: &[Option<usize>], cells: &[String], is_title
 }
 
 /// A text that is cut to fit into this many columns.
-fn fit(text: &str, columns: usize) -> String {
+pub(crate) fn fit(text: &str, columns: usize) -> String {
     if text.width() <= columns {
         return text.to_owned();
     }

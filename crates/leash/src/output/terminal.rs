@@ -56,6 +56,31 @@ pub(crate) fn columns() -> Option<usize> {
     named.or_else(size).filter(|columns| *columns > 0)
 }
 
+/// True if the locale says that the terminal shows UTF-8.
+pub(crate) fn is_utf8() -> bool {
+    let locale = ["LC_ALL", "LC_CTYPE", "LANG"]
+        .into_iter()
+        .find_map(|name| env::var(name).ok().filter(|value| !value.is_empty()));
+    locale.is_some_and(|locale| ["utf-8", "utf8"].iter().any(|word| locale.to_lowercase().contains(word)))
+}
+
+/// The rows of the terminal; `None` if stdout is no terminal.
+pub(crate) fn rows() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stdout()).ok()?;
+    Some(size.ws_row.into()).filter(|rows| *rows > 0)
+}
+
+/// The columns of stderr, if it is a terminal.
+pub(crate) fn columns_of_stderr() -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(rustix::stdio::stderr()).ok()?;
+    Some(usize::from(size.ws_col)).filter(|columns| *columns > 0)
+}
+
+/// True if the terminal can write over a line.
+pub(crate) fn moves_cursor() -> bool {
+    env::var_os("TERM").is_some_and(|term| !term.is_empty() && term != "dumb")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

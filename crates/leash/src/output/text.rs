@@ -58,6 +58,11 @@ impl Text {
         text
     }
 
+    /// A line of a log, in which tabs are part of the text.
+    pub(crate) fn tabbed(line: &str) -> Text {
+        Text(escape::tabbed(line).into_owned())
+    }
+
     /// A page of the command-line parser, without and with its own colours. If the plain page has a control character,
     /// it comes from another text, and the colours may as well.
     pub(crate) fn page(plain: &str, painted: String) -> Text {

@@ -12,6 +12,7 @@ mod left;
 mod names;
 mod options;
 mod passed;
+mod programs;
 mod said;
 
 use std::fs;

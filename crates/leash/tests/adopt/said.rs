@@ -225,8 +225,8 @@ fn help() {
                       share; may be repeated
 
                   --leash <PATH>
-                      The command with which clients start leash [default: its name if it is
-                      in a directory of the system, else its path]
+                      The command with which clients start leash [default: its path; its
+                      name in the files of a project]
 
                   --yes
                       Write the changes without asking

@@ -58,7 +58,10 @@ fn credentials_are_missing_or_right() {
     connect.send(INITIALIZE);
     let (id, code, text) = error(&connect.next());
     assert_eq!((id, code), (0.into(), -32000));
-    assert_eq!(text, "upstream answered 401 Unauthorized: pass credentials with `--bearer-env` or `--header`");
+    assert_eq!(
+        text,
+        "the upstream server answered 401 Unauthorized: pass credentials with `--bearer-env` or `--header`"
+    );
     drop(connect);
 
     scene.set_env("TOKEN", "s3cret");
@@ -91,7 +94,7 @@ fn statuses_become_errors() {
         connect.send(&format!(r#"{{"jsonrpc":"2.0","id":{status},"method":"{status}"}}"#));
         let (id, code, text) = error(&connect.next());
         assert_eq!((id, code), (status.into(), -32000));
-        assert!(text.starts_with(&format!("upstream answered {status}")), "{text}");
+        assert!(text.starts_with(&format!("the upstream server answered {status}")), "{text}");
     }
     connect.send(&call(1));
     assert_eq!(connect.next(), result(&1.into(), "session-1"));
@@ -128,15 +131,15 @@ fn garbage_does_not_reach_the_host() {
         connect.send(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}"}}"#));
         connect.next()
     };
-    let garbage = "upstream answered with something that is not MCP; check the URL";
+    let garbage = "the upstream server answered with something that is not MCP; check the URL";
     for (id, method) in [(1, "html"), (2, "half"), (3, "other")] {
         assert_eq!(error(&ask(id, method)), (id.into(), -32000, garbage.to_owned()));
     }
     assert_eq!(ask(4, "log"), r#"{"jsonrpc":"2.0","id":4,"result":{}}"#);
-    let nothing = "upstream accepted the request, but did not answer it; look at the server's log";
+    let nothing = "the upstream server accepted the request, but did not answer it; look at the server's log";
     assert_eq!(error(&ask(5, "empty")), (5.into(), -32000, nothing.to_owned()));
     assert_eq!(error(&ask(7, "nothing")).0, 7);
-    let cut = "the connection to upstream broke before the response; the request may have been carried out: look before \
+    let cut = "the connection to the upstream server broke before the response; the request may have been carried out: look before \
                you repeat it";
     assert_eq!(error(&ask(8, "cut")), (8.into(), -32000, cut.to_owned()));
     // An answer with an unknown id is passed on, and the request gets an error because it got no answer.
@@ -215,7 +218,7 @@ fn too_large_answer_becomes_an_error() {
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
     for method in ["whole", "stream"] {
         connect.send(&format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}"}}"#));
-        let text = "upstream's answer has more than 16777216 bytes, and leash dropped it; ask for less";
+        let text = "the upstream server's answer has more than 16777216 bytes, and leash dropped it; ask for less";
         assert_eq!(error(&connect.next()), (1.into(), -32000, text.to_owned()));
     }
     connect.send(&call(2));

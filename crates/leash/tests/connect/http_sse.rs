@@ -127,7 +127,7 @@ fn http_sse_is_not_tried_if_another_is_requested() {
     let scene = scene();
     let mut connect = Connect::start(&scene, &["--transport", "http", &upstream.url()]);
     connect.send(INITIALIZE);
-    assert!(connect.next().contains("upstream answered 405"));
+    assert!(connect.next().contains("the upstream server answered 405"));
     assert_eq!(upstream.of("GET").len(), 0);
 }
 
@@ -142,7 +142,7 @@ fn a_stream_that_breaks_is_a_lost_session() {
     server.say(Said::Cut);
     assert_eq!(
         connect.next(),
-        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"upstream closed the connection that was the session; repeat the request in a new session"}}"#
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"the upstream server closed the connection that was the session; repeat the request in a new session"}}"#
     );
     connect.send(&call(2));
     assert_eq!(connect.next(), result(&2.into(), "old-2"));
@@ -181,7 +181,7 @@ fn an_endpoint_of_another_origin_is_refused() {
     let mut connect = Connect::start(&scene, &["--transport", "sse", &upstream.url()]);
     connect.send(INITIALIZE);
     let told: Value = serde_json::from_str(&connect.next()).expect("JSON");
-    assert_eq!(told["error"]["message"], "upstream did not name an endpoint of its own; check the URL");
+    assert_eq!(told["error"]["message"], "the upstream server did not name an endpoint of its own; check the URL");
 }
 
 /// The connection and the session die with leash; the keeper writes the receipt.

@@ -3,6 +3,7 @@
 mod ends;
 mod errors;
 mod fidelity;
+mod guard;
 mod host;
 mod http_sse;
 mod modern;

@@ -214,7 +214,7 @@ fn without_revive_the_host_gets_an_error_and_leash_exits() {
     let told = connect.next();
     assert_eq!(
         told,
-        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"upstream has lost the session; start the server again (--no-revive)"}}"#
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"the upstream server has lost the session; start the server again (--no-revive)"}}"#
     );
     assert_eq!(connect.code(), Some(1));
     assert_eq!(upstream.of("DELETE").len(), 0);

@@ -194,11 +194,9 @@ fn a_stream_without_ids_that_is_cut_is_an_error() {
     let mut connect = Connect::open(&scene, &[&upstream.url()]);
     connect.send(&call(1));
     assert_eq!(connect.next(), notice(1));
-    assert!(
-        connect.next().starts_with(
-            r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"the connection to upstream broke"#
-        )
-    );
+    assert!(connect.next().starts_with(
+        r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"the connection to the upstream server broke"#
+    ));
     assert_eq!(upstream.of("GET").len(), 1);
 }
 

@@ -98,7 +98,7 @@ fn refused_containment_is_explained() {
     assert_eq!(refused["containment"], "unit", "{problem}");
     let why = format!("no acceptable containment works here; not unit: {}", refused["why"].as_str().expect("a reason"));
     assert_eq!(problem["why"], why);
-    let hint = "run `leash doctor` to see what works here, or ask for less (`contain`, `require`, `spare`, `memory`, `pids`, `cpu`)";
+    let hint = "run `leash doctor` to see what works here, or ask for less (`contain`, `require`, `spare`, `memory`, `pids`, `cpu`, `budget`)";
     assert_eq!(problem["hint"], hint);
     stage.gateway.stop();
 }

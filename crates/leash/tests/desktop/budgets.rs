@@ -6,7 +6,7 @@ use serde_json::Value;
 use testkit::leash::leash;
 use testkit::or_skip;
 
-use crate::person::{Person, in_the_box, root};
+use crate::person::{FORKS, Person, in_the_box, root};
 
 /// Runs a server with an open stdin until it ends, and returns the only receipt of the person.
 fn receipt(person: &Person, options: &str, server: &str) -> (Output, Value) {
@@ -93,23 +93,7 @@ fn killed_for_lack_of_memory() {
 fn processes() {
     or_skip!(in_the_box());
     let person = Person::new();
-    let forks = r#"python3 -c '
-import os, signal
-started = []
-try:
-    while len(started) < 30:
-        pid = os.fork()
-        if pid == 0:
-            signal.pause()
-        started.append(pid)
-except BlockingIOError:
-    pass
-print(len(started))
-for pid in started:
-    os.kill(pid, signal.SIGKILL)
-    os.wait()
-'"#;
-    let (output, _) = receipt(&person, "--pids 10", forks);
+    let (output, _) = receipt(&person, "--pids 10", FORKS);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let started: u32 = said.trim().parse().unwrap_or_else(|_| panic!("{output:?}"));
     assert!((1..10).contains(&started), "{started} processes");

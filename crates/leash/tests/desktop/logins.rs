@@ -1,19 +1,19 @@
 //! `unit` is chosen without being asked, however the person is logged in.
 
 use std::fs;
-use std::os::unix::fs::chown;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
 
 use testkit::leash::leash;
 use testkit::pty::Pty;
-use testkit::{or_skip, sys, wait};
+use testkit::wait::LIMIT;
+use testkit::{or_skip, sys};
 
-use crate::person::{Person, Running, Tree, in_the_box};
+use crate::person::{Person, Running, Tree, in_the_box, until};
 
 /// Waits until the tree runs, and checks that it runs in a unit.
 fn check_unit(person: &Person, tree: &mut Tree) {
     tree.wait_ready();
-    let sessions = wait::until("a running session", || {
+    let sessions = until("a running session", || {
         let sessions = person.leash("ps --json").json()["sessions"].clone();
         sessions[0]["leader"].is_object().then_some(sessions)
     });
@@ -86,19 +86,47 @@ fn in_a_service_of_the_user() {
     let person = Person::new();
     person.linger(true);
     let mut tree = Tree::new("chain");
-    let dir = Path::new("/home").join(&person.name).join(".config/systemd/user");
-    fs::create_dir_all(&dir).expect("a new home");
-    // The host of the server is a shell that holds the server's stdin.
-    let command = format!("sleep infinity | {} run -- {}", leash().display(), tree.words);
-    let unit = dir.join("host.service");
-    fs::write(&unit, format!("[Service]\nExecStart=/bin/sh -c '{command}'\n")).expect("a new home");
-    for path in unit.ancestors().take(4) {
-        chown(path, Some(person.uid()), Some(person.uid())).expect("we are root");
-    }
+    person.write(
+        ".config/systemd/user/host.service",
+        &format!("[Service]\nExecStart=/bin/sh -c '{}'\n", host_script(&tree)),
+    );
     assert_eq!(person.answer("systemctl --user start host.service").code, 0);
     check_unit(&person, &mut tree);
     // The session that started the service has ended before.
     tree.check_lives();
     assert_eq!(person.answer("systemctl --user stop host.service").code, 0);
     tree.check_gone();
+}
+
+/// The host of the server is a shell that holds the server's stdin.
+fn host_script(tree: &Tree) -> String {
+    format!("sleep infinity | {} run -- {}", leash().display(), tree.words)
+}
+
+/// A program that a desktop starts after the login: systemd makes `app-host@autostart.service` of the entry.
+#[test]
+fn in_an_autostart_entry() {
+    or_skip!(in_the_box());
+    for linger in [false, true] {
+        let person = Person::new();
+        person.linger(linger);
+        let mut tree = Tree::new("chain");
+        let program = person.write("host", &format!("#!/bin/sh\n{}\n", host_script(&tree)));
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("we are root");
+        let entry = format!("[Desktop Entry]\nType=Application\nName=Host\nExec={}\n", program.display());
+        person.write(".config/autostart/host.desktop", &entry);
+        // The box has no desktop that starts its entries. The unit is the one that a desktop starts.
+        let unit = "app-host@autostart.service";
+        let start = format!("systemctl --user daemon-reload && systemctl --user start {unit} && exec sleep infinity");
+        let session = Running::start(person.ssh(&start));
+        if let Err(heard) = tree.census.wait_ready(LIMIT) {
+            let status = person.command("systemctl").args(["--user", "--no-pager", "status", unit]).output();
+            panic!("the tree did not come up; it said: {heard}\n{status:?}");
+        }
+        check_unit(&person, &mut tree);
+        let stopped = person.command("systemctl").args(["--user", "stop", unit]).output();
+        assert!(stopped.as_ref().is_ok_and(|output| output.status.success()), "{stopped:?}");
+        tree.check_gone();
+        drop(session);
+    }
 }

@@ -7,3 +7,7 @@ mod budgets;
 mod ends;
 mod logins;
 mod person;
+mod reboot;
+mod replay;
+mod shared;
+mod watch;

@@ -1,9 +1,11 @@
 //! A person with an account on this machine, and the servers that they start.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -12,6 +14,19 @@ use testkit::census::Census;
 use testkit::leash::{Answer, leash, zoo};
 use testkit::process::Handle;
 use testkit::wait::{self, LIMIT};
+
+/// The time between two looks: each starts a program.
+const STEP: Duration = Duration::from_millis(200);
+
+/// Waits for an event that `look` returns.
+pub(crate) fn within<T>(look: impl FnMut() -> Option<T>) -> Option<T> {
+    wait::every(STEP, LIMIT, look)
+}
+
+/// The same for an event that must happen.
+pub(crate) fn until<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    within(look).unwrap_or_else(|| panic!("waited {LIMIT:?} in vain for {what}"))
+}
 
 /// The key with which root logs in as any person.
 const KEY: &str = "/root/.ssh/id_ed25519.pub";
@@ -59,9 +74,53 @@ impl Person {
         self.ssh(script).stdin(Stdio::null()).output().expect("ssh starts").into()
     }
 
-    /// The output of `leash` in a new login session.
+    /// A command as this person, without a login: it does not change which sessions there are.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let uid = self.uid();
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={uid}"), format!("--regid={uid}"), "--init-groups".to_owned()]).arg(program);
+        command.env_clear().env("HOME", self.home()).env("PATH", "/usr/bin:/bin").current_dir("/");
+        command.env("XDG_RUNTIME_DIR", format!("/run/user/{uid}")).stdin(Stdio::null());
+        // An instrumented leash counts its lines there.
+        command.envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)));
+        command
+    }
+
+    /// The output of `leash`, without a login.
     pub(crate) fn leash(&self, words: &str) -> Answer {
-        self.answer(&format!("{} {words}", leash().display()))
+        self.command(leash()).args(words.split_whitespace()).output().expect("setpriv starts").into()
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        Path::new("/home").join(&self.name)
+    }
+
+    /// Writes a file below the home directory. The file and the new directories above it are the person's.
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.home().join(name);
+        fs::create_dir_all(path.parent().expect("it is below the home directory")).expect("the home of the person");
+        fs::write(&path, text).expect("the home of the person");
+        for path in path.ancestors().take_while(|path| *path != self.home()) {
+            chown(path, Some(self.uid()), Some(self.uid())).expect("we are root");
+        }
+        path
+    }
+
+    /// The login sessions.
+    pub(crate) fn sessions(&self) -> Vec<String> {
+        let output =
+            Command::new("loginctl").args(["show-user", "--property=Sessions", "--value", &self.name]).output();
+        // Without a session and without linger, logind does not know the person.
+        let sessions = String::from_utf8_lossy(&output.expect("loginctl starts").stdout).into_owned();
+        sessions.split_whitespace().map(str::to_owned).collect()
+    }
+
+    /// Ends all login sessions.
+    pub(crate) fn log_out(&self) {
+        for session in self.sessions() {
+            // A session may end by itself in the meantime.
+            let _ = Command::new("loginctl").args(["terminate-session", &session]).output();
+        }
     }
 
     /// The receipts of all that ended.
@@ -90,9 +149,27 @@ impl Drop for Person {
         // Fails until the last process is gone.
         let is_gone =
             || Command::new("userdel").args(["--remove", &self.name]).output().ok()?.status.success().then_some(());
-        let _ = wait::every(std::time::Duration::from_millis(200), LIMIT, is_gone);
+        let _ = wait::every(STEP, LIMIT, is_gone);
     }
 }
+
+/// A server that starts up to 40 processes, prints how many the kernel allowed, and ends them.
+pub(crate) const FORKS: &str = r#"python3 -c '
+import os, signal
+started = []
+try:
+    while len(started) < 40:
+        pid = os.fork()
+        if pid == 0:
+            signal.pause()
+        started.append(pid)
+except BlockingIOError:
+    pass
+print(len(started))
+for pid in started:
+    os.kill(pid, signal.SIGKILL)
+    os.wait()
+'"#;
 
 /// Runs a program as root; returns its stdout.
 pub(crate) fn root(program: &str, words: &[&str]) -> String {

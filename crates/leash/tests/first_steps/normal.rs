@@ -84,6 +84,7 @@ fn machine(line: &str) -> Option<String> {
     let second = line.len() - rest.trim_start().len();
     let text = match first {
         "sealed" | "unit" | "leaf" => "HERE  PROMISE OR REASON",
+        "leash" => "fine  VERSION, HOW AND WHERE INSTALLED",
         "kernel" => "fine  KERNEL",
         "open files" | "processes" => "fine  LIMIT",
         "PATH" => "fine  DIRECTORIES",

@@ -7,4 +7,5 @@ mod examples;
 mod kills;
 mod load;
 mod modules;
+mod sdk;
 mod stage;

@@ -54,6 +54,8 @@ fn typescript_types_are_strict() {
 
 const PLAIN: &str = r#"
 import { Leash, LeashError, allGone, type Receipt } from "mcp-leash";
+import { LeashedStdioClientTransport } from "mcp-leash/sdk";
+const transport = new LeashedStdioClientTransport({ command: "npx", leash: { grace: "5s" } });
 const leash = await Leash.connect();
 const session = await leash.session({ mcpServers: { files: { command: "npx", args: ["-y", "x"] } }, owner: { pid: 1 } });
 const receipt: Receipt = await session.end();
@@ -99,7 +101,7 @@ fn files(dir: &Path) -> BTreeSet<PathBuf> {
 }
 
 /// Runs them. `verdict` is a line that they print at the end.
-fn check(stage: Stage, mut command: Command, verdict: &str) {
+pub(crate) fn check(stage: Stage, mut command: Command, verdict: &str) {
     let path = stage.scene.dir().join("said");
     let said = std::fs::File::create(&path).expect("cannot make a file");
     // A file instead of a pipe: a process that inherited a pipe would block the test.

@@ -12,6 +12,11 @@ use testkit::user_bus::UserBus;
 use testkit::{or_skip, wait};
 
 const UNIT: &str = "leash-watch.service";
+const TIMER: &str = "leash-watch.timer";
+
+/// The line about the times of the installed watch.
+const ENABLED: &str =
+    "enabled it: it runs while you are logged in; after `loginctl enable-linger`, also while you are not";
 
 /// A user with a manager.
 struct Session {
@@ -37,9 +42,14 @@ impl Session {
         self.scene.command(&self.leash).args(words).output().expect("cannot start leash").into()
     }
 
-    /// A property of the unit, from the manager.
+    /// A property of the service, from the manager.
     fn asked(&self, property: &str) -> String {
-        let words = ["--user", "show", "--value", &format!("--property={property}"), UNIT];
+        self.asked_of(UNIT, property)
+    }
+
+    /// A property of a unit, from the manager.
+    fn asked_of(&self, unit: &str, property: &str) -> String {
+        let words = ["--user", "show", "--value", &format!("--property={property}"), unit];
         let output = self.scene.command("systemctl").args(words).output().expect("cannot start systemctl");
         assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stdout).trim().to_owned()
@@ -55,8 +65,7 @@ impl Session {
     fn check_there_and_back(&self) {
         let answer = self.leash(&["watch", "--install", "--interval", "90s", "--max-memory", "8G"]);
         assert_eq!(answer.code, 0, "{answer:?}");
-        let said =
-            format!("wrote {}\nenabled it: it starts with each login\nstarted it\n", self.units().join(UNIT).display());
+        let said = format!("wrote {}\n{ENABLED}\nstarted it\n", self.units().join(UNIT).display());
         assert_eq!((answer.stdout.as_str(), answer.stderr.as_str()), (said.as_str(), ""));
         assert_eq!((self.asked("ActiveState"), self.asked("UnitFileState")), ("active".into(), "enabled".into()));
         let words = self.running().expect("it runs");
@@ -117,14 +126,14 @@ print(server.pid, flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 ";
 
-#[test]
-fn installed_watch_ends_orphans() {
+/// The installed watch ends an orphan, whether it stays or a timer starts it.
+fn check_orphan_ended(options: &[&str]) {
     let session = or_skip!(Session::start());
     let config = session.bus.home().join(".claude.json");
     fs::write(&config, r#"{"mcpServers": {"slow": {"command": "sleep", "args": ["86399"]}}}"#).expect("a file");
     session.scene.user().own(&config).expect("it is given away");
     let quick = ["--min-age", "0", "--settle", "200ms", "--grace", "200ms", "--interval", "1s"];
-    let answer = session.leash(&[&["watch", "--install"], &quick[..]].concat());
+    let answer = session.leash(&[&["watch", "--install"], options, &quick[..]].concat());
     assert_eq!(answer.code, 0, "{answer:?}");
     let mut host = session.scene.command("/usr/bin/python3");
     let host = host.args(["-c", HOST]).output().expect("cannot start the host");
@@ -139,6 +148,63 @@ fn installed_watch_ends_orphans() {
     assert_eq!((&receipts[0]["reason"]["kind"], receipts.len()), (&"orphan".into(), 1), "{receipts:?}");
     assert_eq!(receipts[0]["holdings"][0]["leader"]["pid"], server, "{receipts:?}");
     assert_eq!(session.leash(&["watch", "--uninstall"]).code, 0);
+}
+
+#[test]
+fn installed_watch_ends_orphans() {
+    check_orphan_ended(&[]);
+}
+
+#[test]
+fn installed_timer_ends_orphans() {
+    check_orphan_ended(&["--once"]);
+}
+
+/// A timer and a service that stays replace each other, and leave nothing behind.
+#[test]
+fn timer_and_service_replace_each_other() {
+    let session = or_skip!(Session::start());
+    let install = |options: &[&str]| {
+        let answer = session.leash(&[&["watch", "--install", "--interval", "1h"], options].concat());
+        assert_eq!((answer.code, answer.stderr.as_str()), (0, ""), "{answer:?}");
+        answer.stdout
+    };
+    let (service, timer) = (session.units().join(UNIT), session.units().join(TIMER));
+    let links = [("default.target.wants", UNIT), ("timers.target.wants", TIMER)]
+        .map(|(target, unit)| session.units().join(target).join(unit));
+    let exist = || [&service, &timer, &links[0], &links[1]].map(|path| fs::symlink_metadata(path).is_ok());
+
+    install(&[]);
+    assert_eq!(exist(), [true, false, true, false]);
+    let resident = session.running().expect("it runs");
+    assert!(!resident.contains(&"--once".to_owned()), "{resident:?}");
+
+    let said = install(&["--once"]);
+    let enabled = ENABLED.replace("runs while", "runs every 1h while");
+    assert_eq!(said, format!("wrote {}\nwrote {}\n{enabled}\nstarted it\n", service.display(), timer.display()));
+    assert_eq!(exist(), [true, true, false, true]);
+    assert_eq!(session.asked_of(TIMER, "ActiveState"), "active");
+    // The first look is over at once, and the next one is an hour away.
+    wait::until("the first look", || {
+        let is_over =
+            session.asked("ActiveState") == "inactive" && session.asked("ExecMainExitTimestampMonotonic") != "0";
+        is_over.then_some(())
+    });
+    assert_eq!((session.asked("Result"), session.running()), ("success".into(), None));
+
+    install(&[]);
+    assert_eq!(exist(), [true, false, true, false]);
+    assert_eq!(session.asked_of(TIMER, "ActiveState"), "inactive");
+    assert!(session.running().is_some());
+
+    install(&["--once"]);
+    let answer = session.leash(&["watch", "--uninstall"]);
+    let said = format!("removed {}\nremoved {}\nstopped it\n", service.display(), timer.display());
+    assert_eq!((answer.code, answer.stdout, answer.stderr.as_str()), (0, said, ""));
+    assert_eq!(exist(), [false; 4]);
+    for unit in [UNIT, TIMER] {
+        assert_eq!(session.asked_of(unit, "LoadState"), "not-found", "{unit}");
+    }
 }
 
 /// Special characters of unit files are taken literally in a path.
@@ -197,7 +263,7 @@ fn without_a_manager_it_is_left_enabled() {
     let units = scene.dir().join(".config/systemd/user");
     let answer = scene.answer(["watch", "--install"]);
     assert_eq!(answer.code, 0, "{answer:?}");
-    let said = format!("wrote {}\nenabled it: it starts with each login\n", units.join(UNIT).display());
+    let said = format!("wrote {}\n{ENABLED}\n", units.join(UNIT).display());
     assert_eq!(answer.stdout, said);
     assert!(answer.stderr.starts_with("warning: it is not started: systemctl failed ("), "{answer:?}");
     assert!(answer.stderr.contains("run `systemctl --user restart leash-watch.service`"), "{answer:?}");

@@ -58,6 +58,33 @@ fn likely_orphan_needs_an_option() {
     zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{answer:?}"));
 }
 
+/// Two orphans, proved and likely: only those whose process is named are planned or ended.
+#[test]
+fn named_process_is_the_only_one_that_is_ended() {
+    let mut zoo = or_skip!(Zoo::open(Who::User));
+    let (likely, proved) = (zoo.declared(true, "setsid", 2), zoo.declared(false, "stubborn", 1));
+    let servers = [server_with(&likely, json!({ "mute": true })), server(&proved)];
+    zoo.hosts.push(Host::start(zoo.python(&servers)));
+    zoo.expect(true, 1);
+    zoo.expect(false, 1);
+    let stay = zoo.begin();
+    wait::until("both orphans", || (plan(&zoo.reap(&[])).len() == 2).then_some(()));
+    let first = |census: &testkit::census::Census| living(census).first().map(|(pid, _)| pid.to_string());
+    let pid = first(&zoo.doomed).expect("it lives");
+    let found = plan(&zoo.reap(&[&pid]));
+    assert!(matches!(&found[..], [(_, verdict, true)] if verdict == "orphan_likely"), "{found:?}");
+    let answer = zoo.reap(&[&pid, "--yes"]);
+    assert_eq!((answer.code, receipts(&answer)), (0, 1), "{answer:?}");
+    zoo.doomed.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{answer:?}"));
+    assert_eq!(living(&zoo.safe), stay, "it was not named");
+    let unknown = zoo.reap(&["1", "--yes"]);
+    assert!(unknown.code == 1 && unknown.stderr.contains("process 1 belongs to no server"), "{unknown:?}");
+    assert_eq!(living(&zoo.safe), stay, "it was not named");
+    let pid = first(&zoo.safe).expect("it lives");
+    assert_eq!(receipts(&zoo.reap(&[&pid, "--yes"])), 1);
+    zoo.safe.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}"));
+}
+
 /// A terminal was closed, and its host did not notice.
 #[test]
 fn stale_host_needs_an_option_and_ends_with_its_servers() {

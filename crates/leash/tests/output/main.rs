@@ -4,6 +4,7 @@ mod colours;
 mod errors;
 mod escaped;
 mod ids;
+mod waiting;
 mod width;
 
 use std::ffi::OsString;

@@ -50,11 +50,15 @@ impl Reference {
 
     /// Runs a command with `--json`, and checks what it prints against its documented form.
     fn play<W: AsRef<OsStr>>(&self, scene: &Scene, form: &str, words: impl IntoIterator<Item = W>) -> Value {
-        let form = format!("leash {form} --json");
         let answer = scene.answer(words);
-        self.check_code(form.split(' ').nth(1).unwrap_or_default(), &answer);
+        self.check_code(form.split(' ').next().unwrap_or_default(), &answer);
+        self.check(form, answer.json())
+    }
+
+    /// Checks what a command printed against its documented form.
+    fn check(&self, form: &str, value: Value) -> Value {
+        let form = format!("leash {form} --json");
         let (_, schema) = self.forms().find(|(name, _)| **name == form).unwrap_or_else(|| panic!("no form `{form}`"));
-        let value = answer.json();
         let mistakes = schema::mistakes(&value, schema, &self.document);
         assert!(mistakes.is_empty(), "`{form}` differs from the reference:\n{}\n{value:#}", mistakes.join("\n"));
         assert_eq!(value["version"], 1, "{form}");

@@ -17,6 +17,7 @@ mod messages;
 mod metrics;
 mod secrets;
 mod servers;
+mod status;
 mod takeover;
 mod tls;
 

@@ -23,15 +23,23 @@ fn help() {
                            ended
               attach       Give a stdio host one server of a session that was made through
                            the control API
+              guard        Hold the HTTP sessions of a program, and end them when the
+                           program is gone
               serve        Serve MCP servers over HTTP; no session outlives its client
               ps           List the living MCP servers, under leash or not, and what keeps
-                           each of them alive
+                           each of them alive [aliases: ls, list]
+              top          Watch sessions and servers live, and end them: a screen for the
+                           terminal
+              status       Show the gateway: its servers with their URLs, its clients, and
+                           what went wrong last
               why          Show which process holds a server, the evidence, and what would
                            end it
               reap         End orphaned MCP servers, also those that other programs started
               watch        End orphans as they appear
               end          End sessions now, wait until they are gone, and print their
-                           receipts
+                           receipts [aliases: stop, kill]
+              logs         Show what servers wrote to stderr, each line with its time and
+                           the server's name
               history      Show what leash ended, why and how
               adopt        Put the servers of MCP clients on the leash, in their own
                            configurations
@@ -39,9 +47,11 @@ fn help() {
               check        Test a server or a host for leaks: what does it leave behind?
               doctor       Show which containments work on this machine, and why the others
                            do not
+              upgrade      Show how leash was installed, and the command that upgrades it
               demo         See it work: a host is killed, with and without leash
               completions  Print a completion script for a shell
               man          Print the manual page (roff), or write all pages to a directory
+              help         Print this message or the help of the given subcommand(s)
 
             Options:
                   --color <WHEN>  Use colours: auto (on a terminal), always or never
@@ -145,11 +155,52 @@ fn help_of_run() {
                       Processor time for the whole tree: 50% of one processor, or a weight
                       such as 20 (others have 100); needs a cgroup with the cpu controller
 
+                  --session-memory <SIZE>
+                      Most memory for all trees of the session together; over it, the
+                      largest tree ends. Needs a systemd user manager
+
+                      The budget counts every tree of the session that is started with a
+                      --session-memory, --session-pids or --session-cpu; the last start sets
+                      the limits. A budget for all of leash is `budget` in leash.json.
+
+                  --session-pids <COUNT>
+                      Most processes and threads of the session, with one keeper for each
+                      tree; as --session-memory
+
+                  --session-cpu <SHARE>
+                      Processor time of the session, written as for --cpu; as
+                      --session-memory
+
+                  --pressure-stop <DURATION>
+                      Let `leash watch --pressure` end the server when memory is short and
+                      it has been idle this long
+
+                      Idle means that no process of the server used processor time, read or
+                      wrote a byte. A call that only waits looks the same, so leave this out
+                      for servers with such calls.
+
                   --cwd <DIR>
                       Start the server in this directory
 
                   --env <KEY=VALUE>
                       Set a variable in the server's environment; may be repeated
+
+                  --report-fd <NUMBER>
+                      Write one line of JSON to this descriptor, a pipe, when the server has
+                      started, and one with the receipt at the end
+
+                      For programs that start leash. The lines are {"started": {"name",
+                      "pid", "containment"}} or {"failed": {"message", "hint", "why"}}, and
+                      {"ended": RECEIPT}. The server does not inherit the descriptor.
+
+                  --log
+                      Keep a copy of the server's stderr for `leash logs`; the host gets
+                      every byte all the same
+
+                      The server's stderr is then a pipe of leash and not the host's own.
+                      The server waits for a host that does not read, as it would without
+                      leash; it does not notice a full disk or a killed leash. The default
+                      is LEASH_RUN_LOG, because LEASH_LOG means -v.
 
               -v, --verbose
                       Say on stderr what happens
@@ -184,6 +235,8 @@ fn help_of_ps() {
                                   programs started
                   --tree          Draw each session's process tree
                   --json          Print JSON
+                  --watch         Stay, and show every change; with --json one document a
+                                  line: a snapshot, then the changes
               -v, --verbose       Also show what each containment does not cover, and why
                                   leash uses no better one
                   --color <WHEN>  Use colours: auto (on a terminal), always or never
@@ -270,12 +323,16 @@ fn help_of_history() {
                          beginning of it
 
             Options:
-              -n, --lines <COUNT>  Number of newest receipts to show [default: 20; all for
-                                   one session]
-                  --json           Print JSON
-                  --color <WHEN>   Use colours: auto (on a terminal), always or never
-                                   [default: auto]
-              -h, --help           Print help
+                  --since <DURATION>   Only ends of this last time, such as 2h
+                  --client <NAME|PID>  Only sessions of a gateway's client with this name or
+                                       PID; * matches any text
+                  --left               Only ends after which something was left
+              -n, --lines <COUNT>      Number of newest receipts to show [default: 20; all
+                                       for one session or with --since] [alias: --limit]
+                  --json               Print JSON
+                  --color <WHEN>       Use colours: auto (on a terminal), always or never
+                                       [default: auto]
+              -h, --help               Print help
             [0]
         "#]],
     );
@@ -418,6 +475,34 @@ fn check_of_nothing() {
 }
 
 #[test]
+fn help_of_upgrade() {
+    check(
+        &["upgrade", "--help"],
+        &expect![[r#"
+        $ leash upgrade --help
+        Show how leash was installed, and the command that upgrades it
+
+        leash never changes its own file: the package manager that installed it does.
+        This command only names the command of that package manager, and does not use
+        the network.
+
+        Usage: leash upgrade [OPTIONS]
+
+        Options:
+              --json
+                  Print JSON
+
+              --color <WHEN>
+                  Use colours: auto (on a terminal), always or never [default: auto]
+
+          -h, --help
+                  Print help (see a summary with '-h')
+        [0]
+    "#]],
+    );
+}
+
+#[test]
 fn help_of_doctor() {
     check(
         &["doctor", "--help"],
@@ -485,15 +570,23 @@ fn nothing_was_said() {
                            ended
               attach       Give a stdio host one server of a session that was made through
                            the control API
+              guard        Hold the HTTP sessions of a program, and end them when the
+                           program is gone
               serve        Serve MCP servers over HTTP; no session outlives its client
               ps           List the living MCP servers, under leash or not, and what keeps
-                           each of them alive
+                           each of them alive [aliases: ls, list]
+              top          Watch sessions and servers live, and end them: a screen for the
+                           terminal
+              status       Show the gateway: its servers with their URLs, its clients, and
+                           what went wrong last
               why          Show which process holds a server, the evidence, and what would
                            end it
               reap         End orphaned MCP servers, also those that other programs started
               watch        End orphans as they appear
               end          End sessions now, wait until they are gone, and print their
-                           receipts
+                           receipts [aliases: stop, kill]
+              logs         Show what servers wrote to stderr, each line with its time and
+                           the server's name
               history      Show what leash ended, why and how
               adopt        Put the servers of MCP clients on the leash, in their own
                            configurations
@@ -501,9 +594,11 @@ fn nothing_was_said() {
               check        Test a server or a host for leaks: what does it leave behind?
               doctor       Show which containments work on this machine, and why the others
                            do not
+              upgrade      Show how leash was installed, and the command that upgrades it
               demo         See it work: a host is killed, with and without leash
               completions  Print a completion script for a shell
               man          Print the manual page (roff), or write all pages to a directory
+              help         Print this message or the help of the given subcommand(s)
 
             Options:
                   --color <WHEN>  Use colours: auto (on a terminal), always or never

@@ -12,14 +12,15 @@ fn help_of_why() {
             $ leash why --help
             Show which process holds a server, the evidence, and what would end it
 
-            PID may be any process of the server, or any process at all. RUN is the id of a
-            run of leash, or its beginning, or a session with one server.
+            PID may be any process of the server, or any process at all. SESSION is the id
+            of a session with one server or of a run, or its beginning. NAME is the name of
+            a server, under leash or not.
 
-            Usage: leash why [OPTIONS] <PID|RUN>
+            Usage: leash why [OPTIONS] <PID|SESSION|NAME>
 
             Arguments:
-              <PID|RUN>
-                      The process, or a run of leash
+              <PID|SESSION|NAME>
+                      The process, the session or the server
 
             Options:
                   --project <DIR>
@@ -63,7 +64,11 @@ fn help_of_reap() {
             exit code is 0 when leash finds no process of the ended servers any more, else
             1.
 
-            Usage: leash reap [OPTIONS]
+            Usage: leash reap [OPTIONS] [PID]...
+
+            Arguments:
+              [PID]...
+                      Only the servers of these processes, also if they are likely orphans
 
             Options:
                   --yes
@@ -125,7 +130,8 @@ fn help_of_watch() {
 
             Options:
                   --once
-                      Scan twice, end proved orphans, and exit: for cron
+                      Scan twice, end proved orphans, and exit: for cron; with --install,
+                      for a timer of systemd
 
                   --interval <DURATION>
                       Time between scans when nothing happens
@@ -151,8 +157,20 @@ fn help_of_watch() {
                       While all servers together use more than this, end the largest orphans
                       first; only orphans are ended
 
+                  --pressure [<PERCENT>]
+                      When memory is short, end orphans at once, and then idle servers that
+                      may be stopped
+
+                      Memory is short when some process had to wait for memory in PERCENT of
+                      the last ten seconds (10 by default) and of the last second, and less
+                      than a quarter of the memory is available. leash looks once a second.
+                      Then it ends proved orphans of any age; if there are none, it ends one
+                      idle server started with `leash run --pressure-stop`, the largest
+                      first, and looks again.
+
                   --install
-                      Write and enable a systemd user unit that runs this
+                      Write and enable a systemd user unit that runs this; with --once, a
+                      timer that does so every --interval
 
                   --uninstall
                       Stop and remove that unit

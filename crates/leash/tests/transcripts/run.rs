@@ -136,7 +136,22 @@ fn caps_without_a_cgroup() {
             error: no acceptable containment works here
               not reaper: limits of memory, processes and processor time need a cgroup
 
-            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --spare, --memory, --pids, --cpu)
+            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --spare, --memory, --pids, --cpu, --session-memory, `budget` in leash.json)
+            [125]
+        "#]],
+    );
+}
+
+#[test]
+fn session_budget_without_a_user_manager() {
+    check(
+        &["run", "--contain", "leaf", "--session-memory", "1G", "--", "true"],
+        &expect![[r#"
+            $ leash run --contain leaf --session-memory 1G -- true
+            error: no acceptable containment works here
+              not leaf: a budget of a session, or for all of leash, needs the systemd user manager (`unit`)
+
+            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --spare, --memory, --pids, --cpu, --session-memory, `budget` in leash.json)
             [125]
         "#]],
     );
@@ -151,7 +166,7 @@ fn spares_in_a_sealed_tree() {
             error: no acceptable containment works here
               not sealed: `spare` does not work in it
 
-            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --spare, --memory, --pids, --cpu)
+            hint: run `leash doctor` to see what works here, or ask for less (--contain, --require, --spare, --memory, --pids, --cpu, --session-memory, `budget` in leash.json)
             [125]
         "#]],
     );

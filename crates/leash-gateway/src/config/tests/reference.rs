@@ -45,9 +45,9 @@ fn the_example_of_defaults_has_the_real_defaults() {
 #[test]
 fn the_tables_have_exactly_the_known_keys() {
     let mut told = keys_in_tables();
-    // These have two meanings, one in a server and one at top level, so they are in two tables.
+    // These have two meanings, one in a server and one at top level or in `budget`, so they are in two tables.
     let mut known: Vec<_> = SERVER.names().into_iter().chain(TERMS.names()).chain(keys::GATEWAY).collect();
-    known.extend(["maxSessions", "maxSessionsPerClient"]);
+    known.extend(["maxSessions", "maxSessionsPerClient", "memory", "pids", "cpu"]);
     told.sort_unstable();
     known.sort_unstable();
     assert_eq!(told, known);

@@ -48,6 +48,7 @@ fn absent_keys_have_their_defaults() {
         revive: false,
         owner: OwnerPolicy::Auto,
         replay: 1 << 20,
+        pressure_stop: None,
     };
     assert_eq!(SessionPolicy::default(), expected);
 }
@@ -97,7 +98,7 @@ fn the_type_selects_the_transport() {
 fn all_keys_of_a_policy_are_read() {
     let policy = server(
         r#"{"command": "c", "leash": {"idle": "never", "maxAge": "12h", "maxSessions": 5, "maxSessionsPerClient": 4, "grace": "0", "linger": "1s", "initTimeout": "2m",
-        "keepAlive": "30s", "keepAliveFailures": 2, "revive": true, "owner": "traffic", "replay": "64KiB"}}"#,
+        "keepAlive": "30s", "keepAliveFailures": 2, "revive": true, "owner": "traffic", "replay": "64KiB", "pressureStop": "5m"}}"#,
     )
     .policy;
     let expected = SessionPolicy {
@@ -113,6 +114,7 @@ fn all_keys_of_a_policy_are_read() {
         revive: true,
         owner: OwnerPolicy::Traffic,
         replay: 64 << 10,
+        pressure_stop: Some(300 * SECOND),
     };
     assert_eq!(policy, expected);
 }

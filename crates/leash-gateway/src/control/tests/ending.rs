@@ -118,13 +118,13 @@ fn an_unanswered_call_counts_as_a_use() {
     run(async {
         let (fake, upstream) = Fake::start().await;
         let rig = Rig::start().await;
-        let job = rig.in_front_of(&upstream, json!({"idle": "80ms"})).await;
+        let job = rig.in_front_of(&upstream, json!({"idle": "400ms"})).await;
         let session = rig.open(&job).await;
         let stall = fake.stalls();
         let call = rig.beside(rig.mcp(&job, Method::POST, Some(&session), CALL));
         upstream.until(|seen| seen.iter().any(|seen| seen.says("tools/call"))).await;
         // The end of an unused job shows that the idle timeout has passed.
-        let other = rig.in_front_of(&upstream, json!({"idle": "160ms"})).await;
+        let other = rig.in_front_of(&upstream, json!({"idle": "800ms"})).await;
         rig.until(|rig| rig.jobs.list().len() == 1).await;
         assert_eq!(rig.state(&other).await, "ended");
         let now = rig.ask("GET", &path(&job, ""), "").await.json();

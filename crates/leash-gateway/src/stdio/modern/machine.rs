@@ -79,6 +79,14 @@ impl State {
         }
     }
 
+    /// The time for which no request has been open; `None` while one is.
+    pub(super) fn quiet(&self, now: Moment) -> Option<Duration> {
+        match self {
+            State::Serving { open: 0, quiet_since } => Some(now.since(*quiet_since)),
+            State::Serving { .. } | State::Ended(_) => None,
+        }
+    }
+
     /// True if leash ended it; false if it serves, or exited by itself.
     pub(super) fn was_ended(&self) -> bool {
         matches!(self, State::Ended(reason) if *reason != Reason::ServerExited)
@@ -167,6 +175,23 @@ mod tests {
         check(IDLE, &[(10, RequestBegan), (501, RequestEnded), (561, Tick)], Some((Reason::Idle, 561)));
         let two = [(1, RequestBegan), (2, RequestBegan), (3, RequestEnded), (500, Tick)];
         check(IDLE, &two, None);
+    }
+
+    #[test]
+    fn tree_is_quiet_while_no_request_is_open() {
+        let mut state = State::new(at(0));
+        for (second, event, quiet) in [
+            (5, Event::Tick, Some(5)),
+            (6, Event::RequestBegan, None),
+            (7, Event::RequestBegan, None),
+            (8, Event::RequestEnded, None),
+            (9, Event::RequestEnded, Some(0)),
+            (20, Event::Tick, Some(11)),
+            (21, Event::End(Reason::MemoryPressure), None),
+        ] {
+            state.apply(event.clone(), at(second), None);
+            assert_eq!(state.quiet(at(second)), quiet.map(Duration::from_secs), "{event:?} at {second}");
+        }
     }
 
     #[test]

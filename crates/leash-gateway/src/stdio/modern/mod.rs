@@ -24,7 +24,7 @@ use leash_model::{receipt::Reason, start_failure::StartFailure};
 use leash_protocol::envelope::{Envelope, EnvelopeKind, Message};
 use leash_protocol::headers;
 use machine::KnownEra;
-use tree::ModernTree;
+pub(super) use tree::ModernTree;
 
 /// The number of just ended trees after which a request fails. Finding a second one takes an idle time of milliseconds.
 const TRIES: u32 = 3;
@@ -64,7 +64,7 @@ impl ModernTrees {
     }
 
     /// The trees that clients use; without those that leash is asking for their era.
-    fn running(&self) -> Vec<Rc<ModernTree>> {
+    pub(super) fn running(&self) -> Vec<Rc<ModernTree>> {
         self.trees.borrow().values().filter_map(PrincipalTree::running).collect()
     }
 

@@ -26,7 +26,7 @@ use leash_upstream::{notice::Notice, origin::Origin};
 const LOOK: Duration = Duration::from_secs(60);
 
 /// A running server of the modern era, or of an era that is not known yet.
-pub(super) struct ModernTree {
+pub(in crate::stdio) struct ModernTree {
     this: Weak<ModernTree>,
     gateway: Weak<Gateway>,
     server: Weak<Server>,
@@ -104,8 +104,23 @@ impl ModernTree {
         }
     }
 
+    /// The id of its run.
+    pub(in crate::stdio) fn run(&self) -> Option<Rc<str>> {
+        self.child.run()
+    }
+
+    /// The time since which no request has been open; `None` while one is.
+    pub(in crate::stdio) fn quiet(&self, now: Moment) -> Option<Duration> {
+        self.state.borrow().quiet(now)
+    }
+
+    /// Returns when it is over.
+    pub(in crate::stdio) async fn over(&self) {
+        self.child.gone().await;
+    }
+
     /// Begins its end, for this reason.
-    pub(super) fn end(&self, reason: &Reason) {
+    pub(in crate::stdio) fn end(&self, reason: &Reason) {
         self.apply(Event::End(reason.clone()));
     }
 

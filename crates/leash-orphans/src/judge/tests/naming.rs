@@ -78,6 +78,7 @@ fn a_run_of_leash_is_judged_by_the_channels_of_its_server() {
         attendants: vec![id(8), id(at)],
         processes: vec![id(at + 1), id(at + 3)],
         owners: Vec::new(),
+        idle_stop: None,
     };
     let mut processes = vec![process(5, 1, "node host.mjs"), process(8, 5, "leash run --name=srv -- srv")];
     for at in [20, 30] {

@@ -214,6 +214,7 @@ fn a_leashed_server_is_never_proved() {
         attendants: vec![id(8), id(9)],
         processes: vec![id(10)],
         owners: Vec::new(),
+        idle_stop: None,
     };
     let facts = machine(vec![process(8, 1, "leash run"), process(9, 8, "keeper"), server(10, 9, Gone, Gone)]);
     for (attended, expected) in [(true, Live), (false, OrphanLikely)] {

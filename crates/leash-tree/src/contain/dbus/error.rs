@@ -64,6 +64,13 @@ pub(crate) enum BusError {
     Broken,
 }
 
+impl BusError {
+    /// True if the manager refused a new unit because it has one of this name.
+    pub(crate) fn is_existing_unit(&self) -> bool {
+        matches!(self, BusError::Refused { name, .. } if name == "org.freedesktop.systemd1.UnitExists")
+    }
+}
+
 /// Every address that was tried, and its error.
 #[derive(Debug)]
 pub(crate) struct Attempts(pub(crate) Vec<(BusAddress, BusError)>);

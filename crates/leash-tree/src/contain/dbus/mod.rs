@@ -1,7 +1,7 @@
 //! A small synchronous D-Bus client, with the calls needed to ask the systemd *user* manager for a transient unit.
 //!
 //! It is written by hand because it runs before anything large is allocated, must never wait beyond its deadline, and
-//! needs four methods of one interface. A full client would add a 64-line dependency tree for that.
+//! needs five methods of one interface. A full client would add a 64-line dependency tree for that.
 //!
 //! Every answer may be hostile: lengths are checked, sizes are bounded, and a malformed answer is an error and never a
 //! panic.
@@ -23,7 +23,7 @@ use rustix::process::geteuid;
 
 pub(crate) use self::address::UserBus;
 pub(crate) use self::error::BusError;
-pub(crate) use self::property::{ExecCommand, Property};
+pub(crate) use self::property::{ExecCommand, Property, TransientUnit};
 
 use self::address::{BusAddress, Listener};
 use self::error::Attempts;
@@ -90,7 +90,8 @@ impl Bus {
         self.channel.set_deadline(Moment::now() + budget);
     }
 
-    /// Asks for a transient unit. Returns the object path of the job that starts it.
+    /// Asks for a transient unit. Returns the object path of the job that starts it. The units `with` it are made in
+    /// the same transaction, and start if it needs them. If one of them exists already, the manager refuses all.
     ///
     /// The answer means that the job is queued, not that it is done: for a scope, read `/proc/PID/cgroup` to know when
     /// its processes have arrived. The manager does not report a job that fails after that. A scope with
@@ -99,6 +100,7 @@ impl Bus {
         &mut self,
         name: &str,
         properties: &[(&str, Property)],
+        with: &[TransientUnit],
     ) -> Result<String, BusError> {
         let call = self.manager_call("StartTransientUnit", "ssa(sv)a(sa(sv))");
         let reply = self.call(&call, |arguments| {
@@ -106,10 +108,21 @@ impl Bus {
             // Refuse the job if it conflicts with a waiting one.
             arguments.str("fail");
             property::encode_all(properties, arguments);
-            // No further units in the same transaction.
-            arguments.array(8, |_| ());
+            property::encode_units(with, arguments);
         })?;
         self.trust(reply.text("o"))
+    }
+
+    /// Changes properties of a loaded unit, until it is unloaded or the machine restarts.
+    pub(crate) fn set_unit_properties(&mut self, name: &str, properties: &[(&str, Property)]) -> Result<(), BusError> {
+        let call = self.manager_call("SetUnitProperties", "sba(sv)");
+        self.call(&call, |arguments| {
+            arguments.str(name);
+            // Not on disk.
+            arguments.bool(true);
+            property::encode_all(properties, arguments);
+        })?;
+        Ok(())
     }
 
     /// Stops a unit. Returns the object path of the job that does it.

@@ -35,6 +35,13 @@ pub(crate) struct ExecCommand {
     pub(crate) ignore_failure: bool,
 }
 
+/// A unit that is made together with another one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TransientUnit {
+    pub(crate) name: String,
+    pub(crate) properties: Vec<(&'static str, Property)>,
+}
+
 impl Property {
     /// Writes the value as a variant: its type, then itself.
     pub(super) fn encode(&self, out: &mut Encoder) {
@@ -81,6 +88,17 @@ pub(super) fn encode_all(properties: &[(&str, Property)], out: &mut Encoder) {
             list.align(8);
             list.str(name);
             value.encode(list);
+        }
+    });
+}
+
+/// Writes units with their properties as `a(sa(sv))`.
+pub(super) fn encode_units(units: &[TransientUnit], out: &mut Encoder) {
+    out.array(8, |list| {
+        for unit in units {
+            list.align(8);
+            list.str(&unit.name);
+            encode_all(&unit.properties, list);
         }
     });
 }

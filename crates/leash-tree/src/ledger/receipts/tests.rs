@@ -86,3 +86,26 @@ fn unreadable_receipts_file_is_an_error() {
     let below = file.join("receipts.jsonl");
     assert!(append(&below, &receipt("a", "one")).is_err() && read(&below).is_err() && find(&below, "job").is_err());
 }
+
+#[test]
+fn reader_gets_each_receipt_once_also_around_a_rotation() {
+    let dir = Scratch::new();
+    let path = dir.join("receipts.jsonl");
+    let mut reader = ReceiptsReader::new(path.clone());
+    let mut next = || reader.read_new().into_iter().map(|receipt| receipt.run).collect::<Vec<_>>().join(" ");
+    assert_eq!(next(), "", "there is no file yet");
+    append(&path, &receipt("a", "one")).unwrap();
+    append(&path, &receipt("b", "one")).unwrap();
+    assert_eq!((next(), next()), ("a b".to_owned(), String::new()));
+    append(&path, &receipt("c", "one")).unwrap();
+    File::options().append(true).open(&path).unwrap().write_all(b"{\"version\":1").unwrap();
+    assert_eq!((next(), next()), ("c".to_owned(), String::new()), "the last line is not whole");
+    File::options().append(true).open(&path).unwrap().write_all(b"\n").unwrap();
+    append(&path, &receipt("d", "one")).unwrap();
+    File::options().append(true).open(&path).unwrap().set_len(limits::RECEIPTS_ROTATE).unwrap();
+    append(&path, &receipt("e", "one")).unwrap();
+    assert_eq!((next(), next()), ("d e".to_owned(), String::new()));
+    let mut late = ReceiptsReader::new(path.clone());
+    let all: Vec<String> = late.read_new().into_iter().map(|receipt| receipt.run).collect();
+    assert_eq!(all, ["a", "b", "c", "d", "e"]);
+}

@@ -22,6 +22,7 @@ fn tree(pid: i32, fate: Fate) -> Holding {
         spared,
         memory_bytes: 10,
         memory_kills: 0,
+        stderr: Vec::new(),
         ports,
         locks,
     })

@@ -27,6 +27,8 @@ struct AdoptedFile<'a> {
     scope: Scope,
     /// The file.
     path: String,
+    /// The command with which the client starts leash: its path, or its name in a file that others share.
+    program: &'a str,
     /// The servers that are put on the leash, or would be with `--yes`.
     adopted: Vec<&'a str>,
     /// Warnings about servers for which leash changes more than the program that starts them.
@@ -90,6 +92,7 @@ impl<'a> AdoptedFile<'a> {
             client: change.file.client.id,
             scope: change.file.place.scope,
             path: change.file.path.display().to_string(),
+            program: &change.program,
             adopted: change.plan.adopted.iter().map(Adopted::name).collect(),
             warnings: &change.plan.cautions,
             left: change.plan.left.iter().map(left).collect(),

@@ -2,6 +2,7 @@
 
 use leash_orphans::adopt::{UnchangedReason, UnchangedServer};
 
+use super::program::is_on_path;
 use super::words::{and_list, clients_of};
 use super::{Decision, FileChange, PassedOver};
 use crate::output::message::counted;
@@ -17,6 +18,16 @@ pub(super) fn show(change: &FileChange, printer: Printer) {
     let client = change.file.client.name;
     for caution in &change.plan.cautions {
         printer.warning(format!("{client}: `{}`: {}", caution.server, caution.text));
+    }
+    if change.is_shared_by_name() {
+        let path = change.file.path.display();
+        printer.note(format!(
+            "{client}: others share {path}: it starts `leash` by name, which each of them needs on the PATH"
+        ));
+        if !is_on_path() {
+            printer
+                .warning("there is no `leash` on your PATH (add its directory, or set another command with --leash)");
+        }
     }
     // Servers that are on the leash already are only counted.
     for left in change.plan.left.iter().filter(|left| left.why != UnchangedReason::Leashed) {

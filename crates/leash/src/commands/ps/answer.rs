@@ -8,7 +8,7 @@ use leash_model::clock;
 use leash_model::containment::{Containment, Refusal};
 use leash_model::identity::Identity;
 use leash_model::owner::Owner;
-use leash_model::record::Phase;
+use leash_model::record::{IdleStop, Phase};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -54,6 +54,8 @@ struct RunAnswer<'a> {
     containment: Option<Containment>,
     /// The stronger containments that were refused, with reasons.
     refused: &'a [Refusal],
+    /// Permission to end it while its owners live; null if there is none.
+    idle_stop: Option<IdleStop>,
     /// The promise of the containment.
     promise: Option<&'static str>,
     /// The processes that the promise does not cover.
@@ -198,6 +200,7 @@ impl<'a> RunAnswer<'a> {
             attended: !member.abandoned,
             containment: record.containment,
             refused: &record.refused,
+            idle_stop: record.idle_stop,
             promise: record.containment.map(Containment::promise),
             does_not_cover: record.containment.map(Containment::does_not_cover),
             supervisor: record.supervisor,

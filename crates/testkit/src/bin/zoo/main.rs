@@ -26,7 +26,7 @@ use std::process::ExitCode;
 use sys::Answer;
 
 const USAGE: &str = "\
-usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--to CGROUP] [--attack KIND]
+usage: zoo tree KIND [--size N] --census FIFO [--one-cpu] [--memory MIB] [--to CGROUP] [--attack KIND]
                      [--into PID [--own-session]] [--mcp | --puppet SOCKET]
        zoo echo | cat | env | idle | exit CODE | signal-self N | misuse nothing|memory|block|descriptor
        zoo as-root CMD...
@@ -107,6 +107,7 @@ fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
         size: None,
         census: Default::default(),
         one_cpu: false,
+        memory: 0,
         to: None,
         attack: None,
         into: None,
@@ -126,6 +127,7 @@ fn tree(mut words: VecDeque<OsString>) -> io::Result<()> {
             Some("--mcp") => order.mcp = true,
             Some("--puppet") => order.puppet = Some(value(&mut words)?.into()),
             Some("--one-cpu") => order.one_cpu = true,
+            Some("--memory") => order.memory = number(words.pop_front())?,
             Some("--to") => order.to = Some(value(&mut words)?.into()),
             Some("--into") => order.into = Some(number(words.pop_front())?),
             Some("--own-session") => order.own_session = true,

@@ -108,6 +108,8 @@ pub(crate) struct Order {
     pub(crate) census: PathBuf,
     /// The whole tree runs on one CPU: `bomb` and `hoppers` leave the other CPUs to the rest of the machine.
     pub(crate) one_cpu: bool,
+    /// MiB of memory that the leader uses and that the kernel can't compress.
+    pub(crate) memory: usize,
     /// For a `leaver`, the cgroup directory that it moves to. For a `foreign` process, a pid of the PID namespace that
     /// it enters.
     pub(crate) to: Option<PathBuf>,
@@ -133,6 +135,7 @@ pub(crate) fn run(order: &Order) -> io::Result<()> {
     if order.one_cpu {
         stay_on_one_cpu()?;
     }
+    let ballast = incompressible(order.memory);
     let size = order.size.unwrap_or_else(|| order.kind.usual_size()).max(1);
     let muster = Muster::new()?;
     let expected = grow(order, size - 1, &census, &muster)?;
@@ -163,7 +166,21 @@ pub(crate) fn run(order: &Order) -> io::Result<()> {
     if manners != Manners::Polite {
         rest();
     }
+    drop(std::hint::black_box(ballast));
     Ok(())
+}
+
+/// So many MiB of pseudo-random numbers.
+fn incompressible(mib: usize) -> Vec<u64> {
+    // xorshift64
+    let mut state = 0x9E37_79B9_7F4A_7C15_u64 ^ u64::from(std::process::id());
+    let next = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..mib << 17).map(next).collect()
 }
 
 /// Forks the `others` besides the leader. Returns the number of processes that will report to `muster`.

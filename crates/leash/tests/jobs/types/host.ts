@@ -1,0 +1,31 @@
+import { Client as Client1 } from "@modelcontextprotocol/sdk/client/index.js";
+import { StdioClientTransport as Stdio1, type StdioServerParameters as Parameters1 } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { StreamableHTTPClientTransport as Http1 } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
+import type { Transport as Transport1 } from "@modelcontextprotocol/sdk/shared/transport.js";
+import { Client as Client2, StreamableHTTPClientTransport as Http2, type Transport as Transport2 } from "@modelcontextprotocol/client";
+import { StdioClientTransport as Stdio2, type StdioServerParameters as Parameters2 } from "@modelcontextprotocol/client/stdio";
+import { allGone, type Receipt } from "mcp-leash";
+import { leashedHttp, LeashedStdioClientTransport, type LeashedStdioServerParameters } from "mcp-leash/sdk";
+
+declare const parameters1: Parameters1;
+declare const parameters2: Parameters2;
+const transports: [Transport1, Transport2] = [new LeashedStdioClientTransport(parameters1), new LeashedStdioClientTransport(parameters2)];
+const mine: LeashedStdioServerParameters = { command: "npx", args: ["-y", "x"], stderr: "pipe", leash: { grace: "5s" } };
+const stdio = new LeashedStdioClientTransport(mine);
+await new Client1({ name: "host", version: "1" }).connect(stdio);
+await new Client2({ name: "host", version: "1" }).connect(stdio);
+const url = new URL("https://example.com/mcp");
+const http1 = leashedHttp(new Http1(url));
+const http2 = leashedHttp(new Http2(url));
+await new Client1({ name: "host", version: "1" }).connect(http1);
+await new Client2({ name: "host", version: "1" }).connect(http2);
+await http1.finishAuth("code");
+await stdio.close();
+const receipt: Receipt | undefined = stdio.receipt ?? http2.receipt;
+if (receipt !== undefined && !allGone(receipt)) throw new Error(`something is left of ${stdio.session}, ${stdio.pid ?? "none"}`);
+stdio.stderr?.on("data", (chunk: unknown) => console.log(chunk, transports));
+// The official transport can be replaced in place.
+let official: Stdio1 | LeashedStdioClientTransport = new Stdio1(mine as Parameters1);
+official = new LeashedStdioClientTransport(parameters1);
+let newer: Stdio2 | LeashedStdioClientTransport = new LeashedStdioClientTransport(parameters2);
+console.log(official.pid, newer.pid);
