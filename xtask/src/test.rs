@@ -2,20 +2,21 @@
 
 use std::env;
 use std::ffi::OsString;
+use std::thread;
 
 use crate::step::{Outcome, Workspace, say};
+use crate::vm::{self, Image};
 use crate::{dist, setup};
 
 /// With `wanted`, only the tests that nextest finds for these arguments.
 pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Outcome {
     let deps = setup::install(workspace)?;
-    workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
-    workspace.fixture().run()?;
-
-    let packages = packages(workspace, wanted)?;
-
-    // Before the others, so that the summary of nextest is the last output.
-    if wanted.is_empty() {
+    let packages = if wanted.is_empty() {
+        let (packages, image) = build_beside_the_image(workspace)?;
+        // Before the others, so that the summary of nextest is the last output.
+        if let Some(image) = image {
+            vm::run_short_list(workspace, &image)?;
+        }
         workspace.cargo(["test", "--workspace", "--doc"]).run()?;
         workspace.cargo(["test", "--package", "mcp-leash-core", "--all-features", "--doc"]).run()?;
         // The library's optional features are not among its default features.
@@ -23,7 +24,10 @@ pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Outcome {
             .cargo(["nextest", "run", "--package", "mcp-leash-core", "--features", "rmcp", "--test", "rmcp"])
             .envs(&workspace.programs())
             .run()?;
-    }
+        packages
+    } else {
+        build(workspace, wanted)?
+    };
     let mut words = vec!["nextest", "run", "--workspace"];
     if env::var_os("CI").is_some_and(|value| value == "true") {
         words.extend(["--profile", "ci"]);
@@ -31,9 +35,32 @@ pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Outcome {
     workspace.cargo(words).args(wanted).envs(&workspace.programs()).envs(&deps.variables()).envs(&packages).run()
 }
 
-/// Makes the packages that users install, and returns the variable by which tests find them. Without a compiler for static
-/// programs, the tests that need the packages are skipped.
-fn packages(workspace: &Workspace, wanted: &[String]) -> Outcome<Vec<(&'static str, OsString)>> {
+/// Builds all programs. Meanwhile the image of the box is made, which mostly waits for the network.
+fn build_beside_the_image(workspace: &Workspace) -> Outcome<(Packages, Option<Image>)> {
+    // Not in the thread: two programs cannot install Debian packages at the same time.
+    let can_run = vm::requirements();
+    if let Err(why) = &can_run {
+        say("Skipped", format!("the tests in a virtual machine (logins, user managers, budgets): {why}"));
+    }
+    thread::scope(|scope| {
+        let image = can_run.is_ok().then(|| scope.spawn(|| Image::make(workspace)));
+        let packages = build(workspace, &[])?;
+        let image = image.map(|image| image.join().expect("making the image does not panic")).transpose()?;
+        Ok((packages, image))
+    })
+}
+
+fn build(workspace: &Workspace, wanted: &[String]) -> Outcome<Packages> {
+    workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
+    workspace.fixture().run()?;
+    packages(workspace, wanted)
+}
+
+/// The variables by which tests find the packages.
+type Packages = Vec<(&'static str, OsString)>;
+
+/// Makes the packages that users install. Without a compiler for static programs, the tests that need them are skipped.
+fn packages(workspace: &Workspace, wanted: &[String]) -> Outcome<Packages> {
     // The static program takes minutes to compile. A run for some tests makes it only if these are among them.
     if !wanted.is_empty() && !wanted.iter().any(|word| word.contains("install")) {
         return Ok(Vec::new());

@@ -534,8 +534,9 @@ pub const BUDGET_LOOK: Duration = Duration::from_millis(500);
 /// acts early.
 pub const PRESSURE: u8 = 10;
 
-/// The percentage of available memory from which memory is not short, whatever the pressure: one tree near its own budget
-/// waits for memory, too.
+/// The percentage of available memory from which memory is neither low nor short, whatever the pressure: one tree near its
+/// own budget waits for memory, too. Below it, orphans are ended: on a machine with 2 GB, a host with ten servers of
+/// 40 MiB starts with the last quarter of the memory, and the kernel begins to kill a few seconds later.
 pub const ENOUGH_AVAILABLE: u8 = 25;
 
 /// The interval between two readings of the pressure. A reading takes some 30 us, and the kernel's averages change every

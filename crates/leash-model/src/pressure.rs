@@ -37,7 +37,19 @@ pub struct MemoryReading {
     pub available: u8,
 }
 
-/// Decides from reading to reading whether memory is short.
+/// The memory of the machine, from most to least.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MemoryState {
+    /// Programs get memory as they need it.
+    #[default]
+    Enough,
+    /// Little is available. Orphans are ended now: when programs have to wait for memory, it may be gone within seconds.
+    Low,
+    /// Little is available, and programs wait for it. Idle servers that may be stopped are ended, too.
+    Short,
+}
+
+/// Decides from reading to reading how much memory there is.
 #[derive(Clone, Copy, Debug)]
 pub struct PressureGauge {
     threshold: StallPercent,
@@ -50,16 +62,20 @@ impl PressureGauge {
         PressureGauge { threshold, last: None }
     }
 
-    /// True if memory is short: the average is at the threshold, so it was no short peak; the time since the last reading
-    /// is too, so it has not passed (the average falls slowly); and little memory is available. The last one tells a
-    /// machine without memory from a single tree that its own budget slows down.
-    pub fn is_short(&mut self, reading: MemoryReading, now: Moment) -> bool {
-        let Some((then, before)) = self.last.replace((now, reading.stalled)) else { return false };
+    /// The state at this reading. Memory is short if the average is at the threshold, so it was no short peak; if the time
+    /// since the last reading is too, so it has not passed (the average falls slowly); and if little memory is available.
+    /// The last one tells a machine without memory from a single tree that its own budget slows down.
+    pub fn state(&mut self, reading: MemoryReading, now: Moment) -> MemoryState {
+        let last = self.last.replace((now, reading.stalled));
+        if reading.available >= limits::ENOUGH_AVAILABLE {
+            return MemoryState::Enough;
+        }
+        let Some((then, before)) = last else { return MemoryState::Low };
         let (passed, stalled) = (now.since(then), reading.stalled.saturating_sub(before));
         let percent = u128::from(self.threshold.0);
-        u128::from(reading.average) >= percent * 100
-            && stalled.as_micros() * 100 >= passed.as_micros() * percent
-            && reading.available < limits::ENOUGH_AVAILABLE
+        let is_short =
+            u128::from(reading.average) >= percent * 100 && stalled.as_micros() * 100 >= passed.as_micros() * percent;
+        if is_short { MemoryState::Short } else { MemoryState::Low }
     }
 }
 
@@ -92,27 +108,33 @@ mod tests {
         Moment::from_boot(Duration::from_millis(ms))
     }
 
-    /// Two readings, one second apart; the first is at rest. Checks whether memory is short at the second.
-    fn check(average: u32, stalled_ms: u64, available: u8, expected: bool) {
+    /// Two readings, one second apart. Checks the state at the second.
+    fn check(average: u32, stalled_ms: u64, available: u8, expected: MemoryState) {
         let mut gauge = PressureGauge::new(StallPercent::DEFAULT);
         let reading = |stalled_ms| MemoryReading { average, stalled: Duration::from_millis(stalled_ms), available };
-        assert!(!gauge.is_short(reading(5_000), at(0)), "one reading says nothing about the last second");
-        let short = gauge.is_short(reading(5_000 + stalled_ms), at(1000));
-        assert_eq!(short, expected, "average {average}, {stalled_ms} ms, {available}% available");
+        assert!(
+            gauge.state(reading(5_000), at(0)) < MemoryState::Short,
+            "one reading says nothing about the last second"
+        );
+        let state = gauge.state(reading(5_000 + stalled_ms), at(1000));
+        assert_eq!(state, expected, "average {average}, {stalled_ms} ms, {available}% available");
     }
 
     #[test]
-    fn memory_is_short_if_average_last_second_and_available_memory_say_so() {
-        check(1000, 100, 5, true);
-        check(9000, 900, 0, true);
+    fn state_follows_from_average_last_second_and_available_memory() {
+        use MemoryState::{Enough, Low, Short};
+        check(1000, 100, 5, Short);
+        check(9000, 900, 0, Short);
         // A short peak does not reach the average.
-        check(999, 900, 5, false);
+        check(999, 900, 5, Low);
         // The average falls slowly after the pressure has passed.
-        check(9000, 99, 5, false);
-        check(9000, 0, 5, false);
+        check(9000, 99, 5, Low);
+        check(9000, 0, 5, Low);
+        check(0, 0, limits::ENOUGH_AVAILABLE - 1, Low);
         // One tree is slowed down by its own budget, and the machine has memory.
-        check(9000, 900, limits::ENOUGH_AVAILABLE, false);
-        check(9000, 900, limits::ENOUGH_AVAILABLE - 1, true);
+        check(9000, 900, limits::ENOUGH_AVAILABLE, Enough);
+        check(9000, 900, limits::ENOUGH_AVAILABLE - 1, Short);
+        check(0, 0, 100, Enough);
     }
 
     #[test]
@@ -128,7 +150,7 @@ mod tests {
             (4000, 1900, true),
             (5000, 0, false),
         ] {
-            assert_eq!(gauge.is_short(reading(stalled_ms), at(ms)), expected, "at {ms}");
+            assert_eq!(gauge.state(reading(stalled_ms), at(ms)) == MemoryState::Short, expected, "at {ms}");
         }
     }
 

@@ -7,8 +7,7 @@ mod payload;
 
 use std::path::PathBuf;
 
-use image::Image;
-pub(crate) use image::requirements;
+pub(crate) use image::{Image, requirements};
 use machine::{Machine, Purpose};
 pub(crate) use payload::Programs;
 
@@ -16,7 +15,7 @@ use crate::step::{Failure, Outcome, Workspace, say};
 
 const USAGE: &str = "\
 usage: cargo xtask box                   run the tests that need a desktop in the box
-       cargo xtask box --short           run a short list of them, or say why this machine cannot
+       cargo xtask box --short           run the short list of them that `cargo xtask test` runs, too
        cargo xtask box --all             run all process tests in the box
        cargo xtask box --shell           log in to the box on this terminal
        cargo xtask box TEST [FILTER...]  run the tests of one file in the box, as `desktop logout`";
@@ -76,23 +75,19 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
             let payload = make_payload(workspace, &[])?;
             Machine::new(workspace, &image, &payload).boot(Purpose::Shell)
         }
-        [] => test(workspace, &desktop_list()),
-        ["--short"] => run_short_list(workspace),
-        ["--all"] => test(workspace, &all()),
-        [file, filters @ ..] if !file.starts_with('-') => test(workspace, &[TestRun::new(file, filters)]),
+        [] => test(workspace, &Image::make(workspace)?, &desktop_list()),
+        ["--short"] => run_short_list(workspace, &Image::make(workspace)?),
+        ["--all"] => test(workspace, &Image::make(workspace)?, &all()),
+        [file, filters @ ..] if !file.starts_with('-') => {
+            test(workspace, &Image::make(workspace)?, &[TestRun::new(file, filters)])
+        }
         _ => Err(Failure::new(USAGE)),
     }
 }
 
-/// Runs the short list. If this machine cannot run the box, it says so.
-fn run_short_list(workspace: &Workspace) -> Outcome {
-    match requirements() {
-        Ok(()) => test(workspace, &short_list()),
-        Err(why) => {
-            say("Skipped", format!("the tests in a virtual machine (logins, user managers, budgets): {why}"));
-            Ok(())
-        }
-    }
+/// Runs the short list in a box with this image.
+pub(crate) fn run_short_list(workspace: &Workspace, image: &Image) -> Outcome {
+    test(workspace, image, &short_list())
 }
 
 /// Runs the tests that need a desktop with instrumented programs. Returns the archive of their counters, and whether all tests passed.
@@ -108,10 +103,9 @@ pub(crate) fn count(workspace: &Workspace, programs: &Programs<'_>) -> Outcome<(
     Ok((counters, ended.is_ok()))
 }
 
-fn test(workspace: &Workspace, runs: &[TestRun]) -> Outcome {
-    let image = Image::make(workspace)?;
+fn test(workspace: &Workspace, image: &Image, runs: &[TestRun]) -> Outcome {
     let payload = make_payload(workspace, runs)?;
-    Machine::new(workspace, &image, &payload).boot(Purpose::Tests)
+    Machine::new(workspace, image, &payload).boot(Purpose::Tests)
 }
 
 /// The second disk with the release binary.

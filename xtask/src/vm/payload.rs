@@ -111,7 +111,8 @@ fn place(program: &Path, dir: &Path, name: Option<&str>) -> Outcome<String> {
 
 /// Builds a file of tests. Returns the path of its program.
 fn build(cargo: &dyn Fn(&[&str]) -> Step, file: &str) -> Outcome<PathBuf> {
-    let words = ["test", "--no-run", "--message-format=json", "--package", "mcp-leash", "--test", file];
+    // `--workspace`: with the features that `cargo xtask test` builds, so that nothing is compiled twice.
+    let words = ["test", "--no-run", "--message-format=json", "--workspace", "--test", file];
     let output = cargo(&words).output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);

@@ -14,7 +14,7 @@ use crate::state::server::Server;
 use crate::state::session::ClientSession;
 use leash_model::alive::SessionMember;
 use leash_model::clock::Moment;
-use leash_model::pressure::{PressureGauge, StallPercent, StopCandidate, next_to_stop};
+use leash_model::pressure::{MemoryState, PressureGauge, StallPercent, StopCandidate, next_to_stop};
 use leash_model::{limits, receipt::Reason};
 use leash_tree::{blocking, ledger::store::Store, platform::pressure, platform::proc::Proc, session::alive};
 
@@ -28,7 +28,8 @@ pub(crate) async fn watch_pressure(gateway: Rc<Gateway>) {
             continue;
         }
         // A kernel that measures no pressure never reports any.
-        let is_short = pressure::read().is_ok_and(|reading| gauge.is_short(reading, Moment::on_runtime()));
+        let is_short =
+            pressure::read().is_ok_and(|reading| gauge.state(reading, Moment::on_runtime()) == MemoryState::Short);
         short_looks = if is_short { short_looks + 1 } else { 0 };
         if short_looks >= limits::PRESSURE_LOOKS && !stop_one(&gateway).await {
             sleep_until(Instant::now() + limits::PRESSURE_PAUSE).await;

@@ -28,20 +28,20 @@ pub struct WatchSettings {
     pub min_age: Duration,
     /// See [`SCANS`].
     pub scans: u32,
-    /// True while memory is short. Then a server of any age is due if the kernel reports both of its ends as closed: no
+    /// True while memory is low. Then a server of any age is due if the kernel reports both of its ends as closed: no
     /// process can open them again, so a host that is about to use it can't exist.
-    pub memory_is_short: bool,
+    pub memory_is_low: bool,
 }
 
 impl Default for WatchSettings {
     fn default() -> WatchSettings {
-        WatchSettings { settle: SETTLE, min_age: MIN_AGE, scans: SCANS, memory_is_short: false }
+        WatchSettings { settle: SETTLE, min_age: MIN_AGE, scans: SCANS, memory_is_low: false }
     }
 }
 
 impl WatchSettings {
     fn is_old_enough(&self, finding: &Finding) -> bool {
-        finding.age >= self.min_age || (self.memory_is_short && finding.ends_are_closed())
+        finding.age >= self.min_age || (self.memory_is_low && finding.ends_are_closed())
     }
 }
 

@@ -115,12 +115,12 @@ pub(crate) struct Watch {
     /// While all servers together use more than this, end the largest orphans first; only orphans are ended
     #[arg(long, value_name = "SIZE", value_parser = caps::parse_bytes)]
     pub(crate) max_memory: Option<u64>,
-    /// When memory is short, end orphans at once, and then idle servers that may be stopped
+    /// When memory is low, end orphans at once; when it is short, also idle servers that may be stopped
     ///
-    /// Memory is short when some process had to wait for memory in PERCENT of the last ten seconds (10 by default) and
-    /// of the last second, and less than a quarter of the memory is available. leash looks once a second. Then it ends
-    /// proved orphans of any age; if there are none, it ends one idle server started with `leash run --pressure-stop`,
-    /// the largest first, and looks again.
+    /// Memory is low when less than a quarter of it is available. leash looks once a second. Then it ends proved orphans
+    /// of any age. Memory is short when, in addition, some process had to wait for memory in PERCENT of the last ten
+    /// seconds (10 by default) and of the last second. Then, if there are no orphans, leash ends one idle server started
+    /// with `leash run --pressure-stop`, the largest first, and looks again.
     #[arg(long, value_name = "PERCENT", num_args = 0..=1, default_missing_value = "10", value_parser = StallPercent::parse)]
     pub(crate) pressure: Option<StallPercent>,
     /// Write and enable a systemd user unit that runs this; with --once, a timer that does so every --interval

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use leash_model::clock::{Moment, timeout_until};
 use leash_model::identity::Identity;
+use leash_model::pressure::MemoryState;
 use leash_orphans::act::ReapSettings;
 use leash_orphans::act::watch::{self, WatchMemory};
 use leash_orphans::scan::{UnrelatedProcesses, resources};
@@ -83,8 +84,8 @@ pub(crate) fn watch(args: &Watch) -> u8 {
             survey = fresh;
         }
         let findings = match woken {
-            Woken::ToScan => watcher.look(&mut survey),
-            Woken::MemoryIsShort => watcher.relieve(&mut survey),
+            Woken::ToScan if !watcher.memory_is_low() => watcher.look(&mut survey),
+            Woken::ToScan | Woken::MemoryIsLow => watcher.relieve(&mut survey),
         };
         hosts = holders(&findings);
     }
@@ -94,8 +95,8 @@ pub(crate) fn watch(args: &Watch) -> u8 {
 enum Woken {
     /// A host has exited, or the next scan is due.
     ToScan,
-    /// Memory is short.
-    MemoryIsShort,
+    /// Memory is low or short.
+    MemoryIsLow,
 }
 
 struct Watcher<'a> {
@@ -111,18 +112,21 @@ struct Watcher<'a> {
 }
 
 impl Watcher<'_> {
-    /// Ends what is needed least: all proved orphans, and if there are none, one idle server that may be stopped.
+    fn memory_is_low(&self) -> bool {
+        self.pressure.as_ref().is_some_and(|pressure| pressure.state > MemoryState::Enough)
+    }
+
+    /// Ends what is needed least: all proved orphans. If there are none and memory is short, one idle server that may be
+    /// stopped.
     fn relieve(&mut self, survey: &mut Survey) -> Vec<Finding> {
         let ended = self.ended;
-        self.settings.memory_is_short = true;
         let mut findings = Vec::new();
         for _ in 0..self.settings.scans {
             findings = self.look(survey);
         }
-        self.settings.memory_is_short = false;
         if self.ended == ended
             && let Some(pressure) = &mut self.pressure
-            && !pressure.stop_one(survey, self.printer)
+            && !(pressure.state == MemoryState::Short && pressure.stop_one(survey, self.printer))
         {
             pressure.rest();
         }
@@ -132,10 +136,11 @@ impl Watcher<'_> {
     /// Scans once, and ends the servers that are due.
     fn look(&mut self, survey: &mut Survey) -> Vec<Finding> {
         let now = Moment::now();
+        self.settings.memory_is_low = self.memory_is_low();
         let policy = self.memory.policy(&self.settings, now);
         let findings = survey.look_again(&policy, &mut self.unrelated);
         let due = self.memory.note(&findings, &self.settings, now);
-        if let Some(pressure) = self.pressure.as_mut().filter(|_| !self.settings.memory_is_short) {
+        if let Some(pressure) = &mut self.pressure {
             pressure.look(survey);
         }
         if due.is_empty() {
@@ -178,7 +183,7 @@ fn holders(findings: &[Finding]) -> Vec<Identity> {
     hosts
 }
 
-/// Waits until a host has exited, until the next scan, or until memory is short.
+/// Waits until a host has exited, until the next scan, or until memory is low.
 fn wait(survey: &Survey, hosts: &[Identity], next: Moment, mut pressure: Option<&mut PressureWatch>) -> Woken {
     let held: Vec<HeldProcess> = hosts.iter().filter_map(|id| HeldProcess::open_same(&survey.proc, *id)).collect();
     // A host has exited since the scan, or its pidfd can't be opened. The latter may stay so, and scans must not
@@ -194,8 +199,8 @@ fn wait(survey: &Survey, hosts: &[Identity], next: Moment, mut pressure: Option<
             Ok(0) | Err(_) => {}
             Ok(_) => return Woken::ToScan,
         }
-        if pressure.as_mut().is_some_and(|pressure| pressure.is_short(Moment::now())) {
-            return Woken::MemoryIsShort;
+        if pressure.as_mut().is_some_and(|pressure| pressure.must_act(Moment::now())) {
+            return Woken::MemoryIsLow;
         }
     }
 }

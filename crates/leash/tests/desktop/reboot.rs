@@ -81,7 +81,8 @@ fn after() {
     let mut pids = BTreeSet::new();
     collect_pids(record, &mut pids);
     assert!(pids.len() >= 3, "supervisor, keeper and server: {record:#}");
-    let strangers: Vec<Stranger> = pids.iter().map(|pid| Stranger::start(&person, *pid)).collect();
+    // The largest number first: the machine still boots, and its new processes get the numbers after the last stranger's.
+    let strangers: Vec<Stranger> = pids.iter().rev().map(|pid| Stranger::start(&person, *pid)).collect();
     let forged = forge(path, record, &strangers[0]);
 
     let listed = leash_with_ledger(&person, &["ps", "--leashed", "--json"]).json();

@@ -184,7 +184,7 @@ fn replay_with_leash_run() {
     assert_eq!((outcome.hosts, outcome.oom_kills), (HOSTS, 0), "{outcome:?}");
 }
 
-/// The servers are not on a leash. `watch` has the minimum age of a day, so it ends orphans only because memory is short.
+/// The servers are not on a leash. `watch` has the minimum age of a day, so it ends orphans only because memory is low.
 #[test]
 fn replay_with_watch_pressure() {
     or_skip!(in_the_box());

@@ -158,15 +158,15 @@ fn help_of_watch() {
                       first; only orphans are ended
 
                   --pressure [<PERCENT>]
-                      When memory is short, end orphans at once, and then idle servers that
-                      may be stopped
+                      When memory is low, end orphans at once; when it is short, also idle
+                      servers that may be stopped
 
-                      Memory is short when some process had to wait for memory in PERCENT of
-                      the last ten seconds (10 by default) and of the last second, and less
-                      than a quarter of the memory is available. leash looks once a second.
-                      Then it ends proved orphans of any age; if there are none, it ends one
-                      idle server started with `leash run --pressure-stop`, the largest
-                      first, and looks again.
+                      Memory is low when less than a quarter of it is available. leash looks
+                      once a second. Then it ends proved orphans of any age. Memory is short
+                      when, in addition, some process had to wait for memory in PERCENT of the
+                      last ten seconds (10 by default) and of the last second. Then, if there
+                      are no orphans, leash ends one idle server started with `leash run
+                      --pressure-stop`, the largest first, and looks again.
 
                   --install
                       Write and enable a systemd user unit that runs this; with --once, a

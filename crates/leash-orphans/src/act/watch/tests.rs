@@ -58,19 +58,19 @@ fn two_scans_in_a_row_and_a_minimum_age_are_needed() {
 #[test]
 fn short_memory_makes_a_young_server_due_only_if_the_kernel_reports_both_ends_closed() {
     use crate::facts::StdioStream::{Stdin, Stdout};
-    for (closed, memory_is_short, expected) in [
+    for (closed, memory_is_low, expected) in [
         (&[Stdin, Stdout][..], true, true),
         (&[Stdin, Stdout], false, false),
         (&[Stdin], true, false),
         (&[], true, false),
     ] {
         let (mut memory, settings) =
-            (WatchMemory::default(), WatchSettings { memory_is_short, ..WatchSettings::default() });
+            (WatchMemory::default(), WatchSettings { memory_is_low, ..WatchSettings::default() });
         let mut young = finding(10, Verdict::OrphanProved, true, 1);
         young.evidence = closed.iter().map(|stream| Evidence::EndGone { stream: *stream }).collect();
         assert!(memory.note(std::slice::from_ref(&young), &settings, at(0)).is_empty(), "two scans must agree");
         let due = !memory.note(std::slice::from_ref(&young), &settings, at(1)).is_empty();
-        assert_eq!(due, expected, "{closed:?}, memory is short: {memory_is_short}");
+        assert_eq!(due, expected, "{closed:?}, memory is low: {memory_is_low}");
         young.verdict = Verdict::OrphanLikely;
         assert!(memory.note(&[young], &settings, at(2)).is_empty(), "the proof is needed");
     }

@@ -4,7 +4,7 @@ use leash_model::alive::{MemberKind, SessionMember};
 use leash_model::clock::Moment;
 use leash_model::limits;
 use leash_model::owner::Owner;
-use leash_model::pressure::{PressureGauge, StallPercent, StopCandidate, next_to_stop};
+use leash_model::pressure::{MemoryState, PressureGauge, StallPercent, StopCandidate, next_to_stop};
 use leash_model::record::{IdleStop, Phase};
 use leash_orphans::act::idle::IdleMemory;
 use leash_tree::platform::activity::TreeActivity;
@@ -19,6 +19,8 @@ use crate::places;
 /// The state of `--pressure`.
 pub(super) struct PressureWatch {
     gauge: PressureGauge,
+    /// The state at the last reading.
+    pub(super) state: MemoryState,
     idle: IdleMemory,
     /// The next reading of the pressure.
     pub(super) next: Moment,
@@ -33,21 +35,22 @@ impl PressureWatch {
         let now = Moment::now();
         Ok(PressureWatch {
             gauge: PressureGauge::new(threshold),
+            state: MemoryState::Enough,
             idle: IdleMemory::default(),
             next: now,
             rests_until: now,
         })
     }
 
-    /// Reads the pressure if a reading is due. Returns true if memory is short, and a search may find something to end.
-    pub(super) fn is_short(&mut self, now: Moment) -> bool {
+    /// Reads the pressure if a reading is due. Returns true if memory is low, and a search may find something to end.
+    pub(super) fn must_act(&mut self, now: Moment) -> bool {
         if now < self.next {
             return false;
         }
         self.next = now + limits::PRESSURE_LOOK;
         // A reading that fails once says nothing; the next one may work.
-        let is_short = pressure::read().is_ok_and(|reading| self.gauge.is_short(reading, now));
-        is_short && now >= self.rests_until
+        self.state = pressure::read().map_or(MemoryState::Enough, |reading| self.gauge.state(reading, now));
+        self.state > MemoryState::Enough && now >= self.rests_until
     }
 
     /// Notes that a search found nothing to end.
