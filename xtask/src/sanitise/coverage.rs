@@ -194,12 +194,10 @@ impl Place {
     }
 
     fn nextest(&self, words: &[&str]) -> Step {
-        let packages = PACKAGES.iter().flat_map(|name| ["--package", name]);
-        let terms = ["--features", FEATURES, "--lib", "-E", RUN];
         self.cargo(&["nextest"])
             .args(words)
-            .args(packages)
-            .args(terms)
+            .args(selection())
+            .args(["--lib", "-E", RUN])
             .args(TESTS.iter().flat_map(|name| ["--test", name]))
     }
 
@@ -217,12 +215,12 @@ impl Place {
         Ok(())
     }
 
-    /// Runs the short list of the box, and adds its counters. The inner error says why there is no box.
+    /// Runs the tests that need a desktop, and adds their counters. The inner error says why there is no box.
     fn run_box(&self, workspace: &Workspace) -> Outcome<Result<bool, String>> {
         if let Err(why) = vm::requirements() {
             return Ok(Err(why.to_string()));
         }
-        let cargo = |words: &[&str]| self.cargo(words);
+        let cargo = |words: &[&str]| self.cargo(words).args(selection());
         let programs = vm::Programs { variables: self.programs(), cargo: &cargo, instrumented: true };
         let (counters, passed) = vm::count(workspace, &programs)?;
         // The names of the files depend on the programs alone, so these have a directory of their own.
@@ -259,6 +257,11 @@ impl Place {
             false => Err(Failure::new(String::from_utf8_lossy(&output.stderr))),
         }
     }
+}
+
+/// The packages and their features. Every build names the same, because another one would replace the program that counts.
+fn selection() -> impl Iterator<Item = &'static str> {
+    PACKAGES.iter().flat_map(|name| ["--package", name]).chain(["--features", FEATURES])
 }
 
 /// The counter files in a directory. Without a box, one of the directories is missing.

@@ -112,6 +112,6 @@ fn test(workspace: &Workspace, image: &Image, runs: &[TestRun]) -> Outcome {
 fn make_payload(workspace: &Workspace, runs: &[TestRun]) -> Outcome<PathBuf> {
     workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
     workspace.fixture().run()?;
-    let cargo = |words: &[&str]| workspace.cargo(words);
+    let cargo = |words: &[&str]| workspace.cargo(words).args(["--workspace"]);
     payload::make(workspace, &Programs { variables: workspace.programs(), cargo: &cargo, instrumented: false }, runs)
 }

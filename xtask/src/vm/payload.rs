@@ -23,7 +23,7 @@ const COUNTERS_DISK: &str = "/dev/vdc";
 pub(crate) struct Programs<'a> {
     /// The variables by which tests find them.
     pub(crate) variables: [(&'static str, OsString); 3],
-    /// A step of cargo that builds tests in the same way.
+    /// A step of cargo that builds tests of the same packages with the same features, so that nothing is compiled twice.
     pub(crate) cargo: &'a dyn Fn(&[&str]) -> Step,
     /// True if they count the lines that they run.
     pub(crate) instrumented: bool,
@@ -111,8 +111,7 @@ fn place(program: &Path, dir: &Path, name: Option<&str>) -> Outcome<String> {
 
 /// Builds a file of tests. Returns the path of its program.
 fn build(cargo: &dyn Fn(&[&str]) -> Step, file: &str) -> Outcome<PathBuf> {
-    // `--workspace`: with the features that `cargo xtask test` builds, so that nothing is compiled twice.
-    let words = ["test", "--no-run", "--message-format=json", "--workspace", "--test", file];
+    let words = ["test", "--no-run", "--message-format=json", "--test", file];
     let output = cargo(&words).output()?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
