@@ -33,6 +33,10 @@ impl fmt::Display for Failure {
     }
 }
 
+/// The packages and features of which tests are built. Every build of tests selects the same, so that nothing is compiled
+/// twice. The library's optional features are not among its default features.
+pub(crate) const SELECTION: [&str; 3] = ["--workspace", "--features", "mcp-leash-core/rmcp,mcp-leash-core/tower"];
+
 /// Prints the current step, in the format of cargo.
 pub(crate) fn say(verb: &str, what: impl fmt::Display) {
     eprintln!("{verb:>12} {what}");

@@ -4,7 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::thread;
 
-use crate::step::{Outcome, Workspace, say};
+use crate::step::{Outcome, SELECTION, Workspace, say};
 use crate::vm::{self, Image};
 use crate::{dist, setup};
 
@@ -17,18 +17,13 @@ pub(crate) fn run(workspace: &Workspace, wanted: &[String]) -> Outcome {
         if let Some(image) = image {
             vm::run_short_list(workspace, &image)?;
         }
-        workspace.cargo(["test", "--workspace", "--doc"]).run()?;
-        workspace.cargo(["test", "--package", "mcp-leash-core", "--all-features", "--doc"]).run()?;
-        // The library's optional features are not among its default features.
-        workspace
-            .cargo(["nextest", "run", "--package", "mcp-leash-core", "--features", "rmcp", "--test", "rmcp"])
-            .envs(&workspace.programs())
-            .run()?;
+        workspace.cargo(["test", "--doc"]).args(SELECTION).run()?;
         packages
     } else {
         build(workspace, wanted)?
     };
-    let mut words = vec!["nextest", "run", "--workspace"];
+    let mut words = vec!["nextest", "run"];
+    words.extend(SELECTION);
     if env::var_os("CI").is_some_and(|value| value == "true") {
         words.extend(["--profile", "ci"]);
     }

@@ -151,6 +151,11 @@ impl PidsBound {
         Ok(bound)
     }
 
+    /// True with cgroup2, where a process is in one cgroup for all controllers.
+    pub fn is_unified(&self) -> bool {
+        self.dir.join("cgroup.controllers").exists()
+    }
+
     /// Removes the limit.
     pub fn lift(&self) -> Result<(), String> {
         self.allow("max")

@@ -87,6 +87,10 @@ impl Ground {
     pub fn allow(&self, scene: &Scene) -> Result<(), String> {
         match self.containment {
             Containment::Leaf => scene.delegate(),
+            // The user manager takes a tree out of the cgroup of its host, and with it out of a bound of cgroup2.
+            Containment::Unit if scene.bound_is_unified() => {
+                Err("with cgroup2 the bound does not hold a tree in a unit".to_owned())
+            }
             Containment::Sealed | Containment::Unit | Containment::Reaper => Ok(()),
         }
     }

@@ -141,6 +141,11 @@ impl Scene {
         Ok(())
     }
 
+    /// True if [`Scene::bound`] has made a cgroup2.
+    pub fn bound_is_unified(&self) -> bool {
+        self.bound.as_ref().is_some_and(PidsBound::is_unified)
+    }
+
     /// Sets a variable for all processes that are started from now on.
     pub fn set_env(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) {
         self.env.push((name.into(), value.into()));

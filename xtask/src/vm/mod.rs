@@ -11,7 +11,7 @@ pub(crate) use image::{Image, requirements};
 use machine::{Machine, Purpose};
 pub(crate) use payload::Programs;
 
-use crate::step::{Failure, Outcome, Workspace, say};
+use crate::step::{Failure, Outcome, SELECTION, Workspace, say};
 
 const USAGE: &str = "\
 usage: cargo xtask box                   run the tests that need a desktop in the box
@@ -112,6 +112,6 @@ fn test(workspace: &Workspace, image: &Image, runs: &[TestRun]) -> Outcome {
 fn make_payload(workspace: &Workspace, runs: &[TestRun]) -> Outcome<PathBuf> {
     workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
     workspace.fixture().run()?;
-    let cargo = |words: &[&str]| workspace.cargo(words).args(["--workspace"]);
+    let cargo = |words: &[&str]| workspace.cargo(words).args(SELECTION);
     payload::make(workspace, &Programs { variables: workspace.programs(), cargo: &cargo, instrumented: false }, runs)
 }
