@@ -62,6 +62,8 @@ class Upstream(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Answer)
         self.opened, self.deleted, self.open = 0, 0, set()
         self.credentials, self.refuse, self.hanging = [], None, threading.Event()
+        # Each connection has a thread of its own, and the counters must fit to each other at any moment.
+        self.counting = threading.Lock()
         self.url = f"http://127.0.0.1:{self.server_port}/mcp"
         threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
 
@@ -94,10 +96,12 @@ class _Answer(BaseHTTPRequestHandler):
         if self.server.refuse is not None:
             return self.finish_with(self.server.refuse)
         session = self.headers.get("mcp-session-id")
-        self.server.credentials.append(self.headers.get("authorization"))
-        if session in self.server.open:
-            self.server.open.discard(session)
-            self.server.deleted += 1
+        with self.server.counting:
+            self.server.credentials.append(self.headers.get("authorization"))
+            if session in self.server.open:
+                self.server.deleted += 1
+                # Last, because tests wait for it and then look at the others.
+                self.server.open.discard(session)
         return self.finish_with(200)
 
     def do_GET(self):
@@ -110,9 +114,10 @@ class _Answer(BaseHTTPRequestHandler):
             return self.finish_with(202)
         headers = {}
         if message["method"] == "initialize":
-            self.server.opened += 1
-            headers["mcp_session_id"] = f"up-{self.server.opened}-{os.getpid()}"
-            self.server.open.add(headers["mcp_session_id"])
+            with self.server.counting:
+                self.server.opened += 1
+                headers["mcp_session_id"] = f"up-{self.server.opened}-{os.getpid()}"
+                self.server.open.add(headers["mcp_session_id"])
             info = {"name": "web", "version": "1"}
             result = {"protocolVersion": params["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": info}
         elif message["method"] == "tools/list":
@@ -140,7 +145,7 @@ def _state(pid):
 
 def until(what, look):
     """Polls until `look` returns a value."""
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 120
     while not look():
         if time.monotonic() > deadline:
             raise AssertionError(f"waited in vain for {what}")

@@ -50,11 +50,13 @@ function run(program, words) {
   if (process.execve !== undefined) {
     process.execve(program, [program, ...words], env);
   }
-  // A process group of its own: a signal for our group comes from us alone, and so comes once.
-  const child = spawn(program, words, { stdio: "inherit", env, detached: true });
+  // Before the start, so that no signal ends only this process. Node calls the handlers later, when there is a child.
+  let child;
   for (const signal of FORWARDED) {
     process.on(signal, () => child.kill(signal));
   }
+  // A process group of its own: a signal for our group comes from us alone, and so comes once.
+  child = spawn(program, words, { stdio: "inherit", env, detached: true });
   child.on("error", (error) => fail(`cannot start \`${program}\`: ${error.message}`, "install mcp-leash again"));
   child.on("exit", (code, signal) => (signal === null ? process.exit(code) : die(signal)));
 }

@@ -117,7 +117,7 @@ export async function upstream() {
 
 /** Polls until `look` returns a value. */
 export async function until(what, look) {
-  const deadline = Date.now() + 40_000;
+  const deadline = Date.now() + 120_000;
   for (;;) {
     if (await look()) {
       return;

@@ -13,10 +13,10 @@ use std::process::ExitCode;
 use leash_tree::platform::launcher::NpmLauncher;
 use leash_tree::tree::first_look::FirstLook;
 
-/// The allocator of musl is slow; crates/leash/Cargo.toml has the numbers.
+/// The allocator of musl is slow, and others need much memory; crates/leash/Cargo.toml has the numbers.
 #[cfg(target_env = "musl")]
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: dlmalloc::GlobalDlmalloc = dlmalloc::GlobalDlmalloc;
 
 fn main() -> ExitCode {
     // A keeper process must stay small and needs none of the following.

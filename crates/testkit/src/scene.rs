@@ -38,6 +38,8 @@ pub struct Scene {
     /// Keeps fork bombs of other tests away while the manager is needed.
     quiet: Option<Turn>,
     env: Vec<(OsString, OsString)>,
+    /// Another `leash` than the one that the tests were built with.
+    other_leash: Option<PathBuf>,
     dir: Directory,
     /// Dropped last: then the test must have no more processes than it had before.
     _guard: Option<Ending>,
@@ -96,6 +98,7 @@ impl Scene {
             bus: None,
             quiet: None,
             env: Vec::new(),
+            other_leash: None,
             dir,
             _guard: Some(ending),
         })
@@ -113,6 +116,7 @@ impl Scene {
             bus: Some(Rc::clone(bus)),
             quiet: Turn::quiet().ok(),
             env: Vec::new(),
+            other_leash: None,
             dir,
             // The manager's own processes start and exit at any time.
             _guard: None,
@@ -149,6 +153,11 @@ impl Scene {
     /// Sets a variable for all processes that are started from now on.
     pub fn set_env(&mut self, name: impl Into<OsString>, value: impl Into<OsString>) {
         self.env.push((name.into(), value.into()));
+    }
+
+    /// Uses another `leash` from now on.
+    pub fn set_leash(&mut self, program: impl Into<PathBuf>) {
+        self.other_leash = Some(program.into());
     }
 
     /// The user of all processes in the scene.
@@ -220,7 +229,8 @@ impl Scene {
 
     /// The path of `leash` for this user.
     pub fn leash_path(&self) -> PathBuf {
-        self.user.executable(leash::leash()).expect("cannot copy leash")
+        let program = self.other_leash.as_deref().unwrap_or_else(|| leash::leash());
+        self.user.executable(program).expect("cannot copy leash")
     }
 
     /// The path of `zoo` for this user.

@@ -12,14 +12,14 @@ mod report;
 mod run;
 pub(crate) mod stats;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::step::{Failure, Outcome, Step, Workspace, say};
-use crate::ward;
+use crate::{dist, ward};
 use document::{Document, Section, Setting};
 pub(crate) use http::{play, roles};
 use order::{Effort, MEASURE, Order};
@@ -38,6 +38,8 @@ struct Plan<'a> {
     effort: Effort,
     /// Measure also the peers that have to be compiled.
     all_peers: bool,
+    /// Further builds of leash, for the bench `builds`.
+    programs: &'a [PathBuf],
     workspace: &'a Workspace,
 }
 
@@ -57,6 +59,10 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
     if order.benches.iter().any(|bench| bench.peers) {
         http::peers::install(workspace, order.all_peers);
     }
+    if order.benches.iter().any(|bench| bench.name == "builds") {
+        let built = dist::build_program(workspace);
+        built.unwrap_or_else(|why| say("Missing", format!("the static program: {why}")));
+    }
     build_and_measure(workspace, words)
 }
 
@@ -74,7 +80,7 @@ fn measure(workspace: &Workspace, order: &Order, words: &[String]) -> Outcome {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| Failure::new(format!("cannot be tied to cargo: {error}")))?;
     warn_if_busy();
-    let plan = Plan { effort: order.effort, all_peers: order.all_peers, workspace };
+    let plan = Plan { effort: order.effort, all_peers: order.all_peers, programs: &order.programs, workspace };
     let peers = match order.benches.iter().any(|bench| bench.peers) {
         true => http::peers::installed(workspace, order.all_peers),
         false => Vec::new(),

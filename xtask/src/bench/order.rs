@@ -3,17 +3,18 @@
 use std::path::PathBuf;
 
 use super::{Bench, benches};
-use crate::step::{Failure, Outcome};
+use crate::step::{Failure, Outcome, value};
 
 /// Tells this program, built for release and with the paths of the programs under test, to measure.
 pub(super) const MEASURE: &str = "--measure";
 
 const USAGE: &str = "\
-usage: cargo xtask bench [--quick] [--all-peers] [--json] [--plots DIR] [NAME...]
-  --quick       few rounds, in under three minutes: to see that everything works
-  --all-peers   with the gateway from crates.io as well, which has to be compiled
-  --json        print JSON instead of Markdown
-  --plots DIR   write the plots there too (docs/bench by default, unless --quick)";
+usage: cargo xtask bench [--quick] [--all-peers] [--json] [--plots DIR] [--program FILE]... [NAME...]
+  --quick         few rounds, in under three minutes: to see that everything works
+  --all-peers     with the gateway from crates.io as well, which has to be compiled
+  --json          print JSON instead of Markdown
+  --plots DIR     write the plots there too (docs/bench by default, unless --quick)
+  --program FILE  measure this build of leash too, in the bench `builds`";
 
 /// The number of samples per result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,7 @@ pub(super) struct Order {
     pub(super) all_peers: bool,
     pub(super) json: bool,
     pub(super) plots: Option<PathBuf>,
+    pub(super) programs: Vec<PathBuf>,
     pub(super) measure: bool,
     pub(super) benches: Vec<&'static Bench>,
 }
@@ -49,6 +51,7 @@ impl Order {
             all_peers: false,
             json: false,
             plots: None,
+            programs: Vec::new(),
             measure: false,
             benches: Vec::new(),
         };
@@ -64,6 +67,7 @@ impl Order {
                     Some(dir) => order.plots = Some(dir.into()),
                     None => return Err(Failure::new(USAGE)),
                 },
+                "--program" => order.programs.push(value(words.next(), USAGE)?),
                 flag if flag.starts_with('-') => {
                     return Err(Failure::new(format!("bench has no `{flag}`\n{USAGE}")));
                 }
@@ -98,10 +102,12 @@ mod tests {
 
     #[test]
     fn arguments_become_an_order() {
-        let order = parse("echo --quick --plots /tmp/x churn --all-peers --json").unwrap_or_else(|why| panic!("{why}"));
+        let order = parse("echo --quick --plots /tmp/x churn --all-peers --json --program a --program b")
+            .unwrap_or_else(|why| panic!("{why}"));
         assert_eq!(names(&order), ["echo", "churn"]);
         assert!(order.all_peers && order.json && !order.measure && order.effort == Effort::Quick);
         assert_eq!(order.plots, Some("/tmp/x".into()));
+        assert_eq!(order.programs, [PathBuf::from("a"), PathBuf::from("b")]);
     }
 
     #[test]
@@ -113,7 +119,7 @@ mod tests {
 
     #[test]
     fn unknown_arguments_are_refused() {
-        for line in ["--slow", "--plots", "nonsense", "echo -q"] {
+        for line in ["--slow", "--plots", "--program", "nonsense", "echo -q"] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

@@ -2,7 +2,7 @@
 
 mod death;
 mod echo;
-mod memory;
+pub(super) mod memory;
 mod scan;
 mod start;
 mod top;

@@ -57,18 +57,24 @@ pub(crate) fn build(workspace: &Workspace, target: &str, binary: Option<PathBuf>
     Ok(Build { binary, target: target.to_owned(), version: version(workspace)?, out, epoch: epoch(workspace)? })
 }
 
-fn compile(workspace: &Workspace, target: &str) -> Outcome<PathBuf> {
+pub(crate) fn compile(workspace: &Workspace, target: &str) -> Outcome<PathBuf> {
     let compiler = requirements(target)?;
     let words = ["build", "--profile", "static", "--locked", "--package", "mcp-leash", "--bin", "leash", "--target"];
     let flags: Vec<String> = remapped(workspace).iter().map(|flag| format!("--remap-path-prefix={flag}")).collect();
     workspace
         .cargo(words)
         .args([target])
+        .env("CARGO_TARGET_DIR", &workspace.target)
         .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
         // ring has C code.
         .env(&format!("CC_{}", target.replace('-', "_")), compiler)
         .run()?;
-    Ok(workspace.target.join(target).join("static/leash"))
+    Ok(program(workspace, target))
+}
+
+/// The path of the static executable.
+pub(crate) fn program(workspace: &Workspace, target: &str) -> PathBuf {
+    workspace.target.join(target).join("static/leash")
 }
 
 /// Installs what the compilation needs, where it is missing. Returns the C compiler.
@@ -117,6 +123,10 @@ fn remapped(workspace: &Workspace) -> Vec<String> {
     let home = env::var_os("CARGO_HOME").map(PathBuf::from);
     let cargo = home.or_else(|| Some(PathBuf::from(env::var_os("HOME")?).join(".cargo")));
     let mut pairs = vec![(workspace.root.clone(), "/leash".to_owned())];
+    // It has sources, too: those that build scripts write.
+    if !workspace.target.starts_with(&workspace.root) {
+        pairs.push((workspace.target.clone(), "/leash/target".to_owned()));
+    }
     let sources = cargo.map(|cargo| cargo.join("registry/src"));
     // Below it, the directory of each registry has a name of its own.
     let registries = sources.and_then(|dir| fs::read_dir(dir).ok()).into_iter().flatten().flatten();

@@ -56,7 +56,7 @@ export async function job(client, url) {
     onPermissionRequest: approveAll,
     mcpServers: { first: hand(), second: hand() },
   });
-  const { data } = await session.sendAndWait({ prompt: "call the tools" }, 60_000);
+  const { data } = await session.sendAndWait({ prompt: "call the tools" }, 120_000);
   const [other, ...rest] = JSON.parse(data.content).map((text) => JSON.parse(/\[[\d,\s]+\]/.exec(text)[0]));
   return { session, other, pids: [other, ...rest].flat() };
 }

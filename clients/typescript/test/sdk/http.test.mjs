@@ -72,9 +72,9 @@ for (const [index, sdk] of sdks.entries()) {
     const shown = [fs.readFileSync(`/proc/${connect}/cmdline`, "utf8"), fs.readFileSync(`/proc/${connect}/environ`, "utf8")];
     const ledger = process.env.LEASH_RUNTIME_DIR;
     const files = fs.readdirSync(ledger, { recursive: true, withFileTypes: true }).filter((entry) => entry.isFile());
-    assert.ok(files.length > 0);
-    shown.push(...files.map((file) => fs.readFileSync(`${file.parentPath ?? file.path}/${file.name}`, "utf8")));
-    assert.ok(!shown.join().includes("hush"));
+    const texts = files.map((file) => readIfThere(`${file.parentPath ?? file.path}/${file.name}`));
+    assert.ok(texts.some((text) => text !== ""));
+    assert.ok(![...shown, ...texts].join().includes("hush"));
     await client.close();
     web.close();
   });
@@ -88,7 +88,7 @@ for (const [index, sdk] of sdks.entries()) {
     await transport.close();
     assert.deepEqual([web.seen.deleted, web.seen.open.size, seen.closes], [1, 0, 1]);
     assert.match(String(seen.errors), /leash has ended the session/);
-    assert.deepEqual(await alive([connect]), []);
+    await until("the end of leash", async () => (await alive([connect])).length === 0);
     web.close();
   });
 
@@ -101,7 +101,9 @@ for (const [index, sdk] of sdks.entries()) {
     assert.deepEqual(await call("echo", { a: 1 }), { a: 1 });
     assert.deepEqual([web.seen.open.size, seen.closes], [1, 0]);
     await client.close();
-    assert.deepEqual([web.seen.deleted, await alive([connect, keeper])], [1, []]);
+    assert.equal(web.seen.deleted, 1);
+    // leash's own processes write the receipt first, and then exit.
+    await until("the end of leash", async () => (await alive([connect, keeper])).length === 0);
     web.close();
   });
 
@@ -140,6 +142,15 @@ for (const [index, sdk] of sdks.entries()) {
 test("leashedHttp refuses what is not an HTTP transport", () => {
   assert.throws(() => leashedHttp({}), { code: "invalid-argument" });
 });
+
+/** The text of a file; nothing if leash has replaced or removed it meanwhile. */
+function readIfThere(file) {
+  try {
+    return fs.readFileSync(file, "utf8");
+  } catch {
+    return "";
+  }
+}
 
 /** The pids of a transport's guard and of its keeper: children of this process and of the guard. */
 async function guardOf(transport) {

@@ -406,7 +406,7 @@ pub fn give_back_large_buffers(from: i32) {
 
 /// Gives freed memory that the allocator keeps back to the kernel.
 pub fn give_back_memory() {
-    // Other allocators give it back by themselves.
+    // dlmalloc of the static program gives back the end of its heap and empty segments by itself.
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and touches only memory that is not allocated.
     unsafe {

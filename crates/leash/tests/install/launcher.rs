@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::process::{Pid, Signal};
 use testkit::deps::Deps;
@@ -54,6 +54,12 @@ impl Ways {
         all.map(|node| vec![node.into(), self.shell().remove(0)]).collect()
     }
 
+    /// True if a process executes the program itself.
+    fn is_native(&self, pid: Pid) -> bool {
+        let native = fs::canonicalize(&self.native()[0]).expect("it is there");
+        fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero())).is_ok_and(|exe| exe == native)
+    }
+
     /// Starts a shell that sets a limit and starts these words as its child. stdin stays open until the child ends.
     fn start(&self, words: &[OsString], more: &[&str]) -> Child {
         let mut command = self.scene.command("sh");
@@ -79,6 +85,12 @@ fn platform() -> &'static str {
 fn only_child(pid: Pid) -> Handle {
     let child = wait::until("a child", || process::children(pid).into_iter().next());
     Handle::open(child.pid, |now| now.start == child.start).expect("it lives")
+}
+
+/// True for Node 22.15 and later.
+fn can_replace_itself(node: &OsString) -> bool {
+    let output = Command::new(node).args(["-p", "process.execve !== undefined"]).output().expect("cannot start node");
+    output.stdout == b"true\n"
 }
 
 fn pid_of(child: &Child) -> Pid {
@@ -140,6 +152,22 @@ fn signals_reach_leash_once() {
     ways.close();
 }
 
+/// The shell, and Node 22.15 or later, become leash. An older Node has leash as its only child.
+#[test]
+fn no_launcher_stays_in_front_of_leash_where_it_can_replace_itself() {
+    let ways = Ways::new();
+    for words in [ways.shell()].into_iter().chain(ways.nodes()) {
+        let mut child = ways.start(&words, &["run", "--", "sh", "-c", SERVER]);
+        let mut says = Lines::new(child.stdout.take().expect("a pipe"));
+        assert_eq!(says.next(LIMIT).as_deref(), Some("ready"), "{words:?}");
+        let first = only_child(pid_of(&child));
+        assert_eq!(ways.is_native(first.pid()), words.len() == 1 || can_replace_itself(&words[0]), "{words:?}");
+        first.signal(Signal::TERM).expect("it lives");
+        child.wait().expect("it was not waited for");
+    }
+    ways.close();
+}
+
 /// The shell that started the launcher says by which signal it died.
 #[test]
 fn the_launcher_dies_as_leash_died() {
@@ -149,11 +177,8 @@ fn the_launcher_dies_as_leash_died() {
         let mut says = Lines::new(child.stdout.take().expect("a pipe"));
         assert_eq!(says.next(LIMIT).as_deref(), Some("ready"), "{node:?}");
         let launcher = only_child(pid_of(&child));
-        let native = fs::canonicalize(&ways.native()[0]).expect("it is there");
-        let is_native =
-            |pid: Pid| fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero())).is_ok_and(|exe| exe == native);
-        let leash = if is_native(launcher.pid()) { launcher } else { only_child(launcher.pid()) };
-        assert!(is_native(leash.pid()), "{node:?}");
+        let leash = if ways.is_native(launcher.pid()) { launcher } else { only_child(launcher.pid()) };
+        assert!(ways.is_native(leash.pid()), "{node:?}");
         leash.signal(Signal::KILL).expect("it lives");
         let status = child.wait().expect("it was not waited for");
         assert_eq!((status.code(), status.signal()), (Some(128 + 9), None), "{node:?}");

@@ -7,6 +7,7 @@
 
 mod deb;
 mod dist;
+mod guide;
 mod image;
 mod kubernetes;
 mod launcher;

@@ -149,3 +149,26 @@ fn script_does_not_remove_a_leash_that_clients_use() {
     assert!(!prefix.exists());
     assert_eq!(fs::read_to_string(&config).expect("it can be read"), before);
 }
+
+/// `cargo binstall` makes the address of the tarball and the path in it from these patterns.
+#[test]
+fn binstall_finds_the_program_in_the_tarball() {
+    let archive = or_skip!(package(ARCHIVE));
+    let name = archive.file_name().expect("it has a name").to_string_lossy().into_owned();
+    let start = format!("leash-{}-", env!("CARGO_PKG_VERSION"));
+    let target = name.strip_prefix(&start).and_then(|name| name.strip_suffix(".tar.gz")).expect("the name");
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml");
+    let manifest = fs::read_to_string(manifest).expect("it can be read");
+    let filled = |key: &str| {
+        let pattern = manifest.lines().find_map(|line| line.strip_prefix(key)?.trim().strip_prefix("= \"")).expect(key);
+        let pattern = pattern.trim_end_matches('"').replace("{ repo }", env!("CARGO_PKG_REPOSITORY"));
+        pattern
+            .replace("{ version }", env!("CARGO_PKG_VERSION"))
+            .replace("{ target }", target)
+            .replace("{ bin }", "leash")
+    };
+    let releases = concat!(env!("CARGO_PKG_REPOSITORY"), "/releases/download/v", env!("CARGO_PKG_VERSION"));
+    assert_eq!(filled("pkg-url"), format!("{releases}/{name}"));
+    let listed = succeed(Command::new("tar").arg("-tzf").arg(&archive)).stdout;
+    assert!(listed.lines().any(|line| line == filled("bin-dir")), "{listed}");
+}

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -101,8 +101,17 @@ impl Stage {
 
     /// Starts everything on `way`, and returns after a call was answered.
     pub(super) fn start(&self, way: Way) -> Outcome<Gateway> {
-        let who = if rustix::process::geteuid().is_root() { Who::Root } else { Who::User };
-        let scene = Scene::set(who).map_err(Failure::new)?;
+        self.start_in(scene()?, way)
+    }
+
+    /// The same with another `leash`.
+    pub(super) fn start_build(&self, leash: &Path, behind: Behind) -> Outcome<Gateway> {
+        let mut scene = scene()?;
+        scene.set_leash(leash);
+        self.start_in(scene, Way { front: Front::Leash, behind })
+    }
+
+    fn start_in(&self, scene: Scene, way: Way) -> Outcome<Gateway> {
         let upstream = match (way.behind, way.front) {
             (Behind::Stdio, _) | (_, Front::Nothing) => None,
             (Behind::Http, _) => {
@@ -181,6 +190,12 @@ impl Stage {
             }
         }
     }
+}
+
+/// The surroundings of one gateway, for the user that runs the bench.
+fn scene() -> Outcome<Scene> {
+    let who = if rustix::process::geteuid().is_root() { Who::Root } else { Who::User };
+    Scene::set(who).map_err(Failure::new)
 }
 
 /// Opens a session and makes one call.

@@ -45,12 +45,14 @@ pub(super) struct RoundTrip {
     /// In microseconds.
     pub(super) p50: f64,
     pub(super) p99: f64,
+    /// The number of calls.
+    pub(super) calls: usize,
 }
 
 impl RoundTrip {
     pub(super) fn of(mut micros: Vec<f64>) -> Self {
         micros.sort_by(f64::total_cmp);
-        Self { p50: quantile(&micros, 0.5), p99: quantile(&micros, 0.99) }
+        Self { p50: quantile(&micros, 0.5), p99: quantile(&micros, 0.99), calls: micros.len() }
     }
 }
 

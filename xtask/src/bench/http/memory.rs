@@ -41,7 +41,7 @@ const SPARE: u64 = 500;
 
 /// The way in which a session is held open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Held {
+pub(super) enum Held {
     /// Its client is not connected.
     Alone,
     /// Its client keeps the connection.
@@ -53,7 +53,7 @@ enum Held {
 impl Held {
     const ALL: [Self; 3] = [Self::Alone, Self::Connected, Self::Listening];
 
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Alone => "no connection",
             Self::Connected => "an idle connection",
@@ -165,9 +165,9 @@ fn fill(stage: &Stage, way: Way, held: Held, sizes: &[usize]) -> Outcome<Filled>
 }
 
 /// The objects that hold a session open.
-type Holding = (Session, Option<Connection>, Option<Listening>);
+pub(super) type Holding = (Session, Option<Connection>, Option<Listening>);
 
-async fn open(gateway: &Gateway, held: Held, count: usize) -> Outcome<Vec<Holding>> {
+pub(super) async fn open(gateway: &Gateway, held: Held, count: usize) -> Outcome<Vec<Holding>> {
     let to = &gateway.endpoint;
     let mut connection = Connection::open(to).await?;
     let mut opened = Vec::with_capacity(count);
@@ -189,7 +189,7 @@ async fn open(gateway: &Gateway, held: Held, count: usize) -> Outcome<Vec<Holdin
 }
 
 /// The smallest of some readings: memory that was only needed to open the sessions may be freed meanwhile.
-fn settled(read: &dyn Fn() -> Outcome<f64>) -> Outcome<f64> {
+pub(super) fn settled(read: &dyn Fn() -> Outcome<f64>) -> Outcome<f64> {
     let mut least = read()?;
     for _ in 0..5 {
         wait::step(Duration::from_millis(100));

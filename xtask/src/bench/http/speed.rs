@@ -62,11 +62,13 @@ fn ways(all_peers: bool) -> Vec<Way> {
 
 /// The measurements of one round.
 #[derive(Clone, Copy)]
-struct Sample {
-    trip: RoundTrip,
-    calls_per_second: f64,
-    /// The processor time of the gateway alone, in microseconds.
-    processor_per_call: f64,
+pub(super) struct Sample {
+    pub(super) trip: RoundTrip,
+    /// The processor time of the gateway alone, in microseconds, with one call at a time.
+    pub(super) processor_one_by_one: f64,
+    pub(super) calls_per_second: f64,
+    /// The same with many calls at once.
+    pub(super) processor_per_call: f64,
 }
 
 /// One way, and its measurements.
@@ -76,7 +78,8 @@ struct Arm {
     samples: Vec<Sample>,
 }
 
-enum Path {
+/// From the client to the server.
+pub(super) enum Path {
     Pipe(Pipe),
     Http { lane: Lane, gateway: Box<Gateway> },
 }
@@ -129,13 +132,19 @@ impl Path {
         if way == (Way { front: Front::Nothing, behind: Behind::Stdio }) {
             return stage.pipe().map(Self::Pipe);
         }
-        let gateway = Box::new(stage.start(way)?);
+        Self::through(stage.start(way)?, stage)
+    }
+
+    /// Opens a session at a gateway.
+    pub(super) fn through(gateway: Gateway, stage: &Stage) -> Outcome<Self> {
+        let gateway = Box::new(gateway);
         let lane = stage.driver.run(Duration::ZERO, Lane::open(&gateway.endpoint))?;
         Ok(Self::Http { lane, gateway })
     }
 
-    fn sample(&mut self, stage: &Stage, time: Duration) -> Outcome<Sample> {
+    pub(super) fn sample(&mut self, stage: &Stage, time: Duration) -> Outcome<Sample> {
         let pid = self.pid();
+        let start = processor_time(pid)?;
         // With one call at a time only one process works at any moment, so one processor is enough for all of them.
         let trip = on_one_processor(&self.processes(), || match self {
             Self::Pipe(pipe) => pipe.one_by_one(time),
@@ -149,6 +158,7 @@ impl Path {
         let processor = processor_time(pid)?.saturating_sub(before);
         Ok(Sample {
             trip,
+            processor_one_by_one: before.saturating_sub(start).as_secs_f64() * 1e6 / trip.calls as f64,
             calls_per_second: calls as f64 / took.as_secs_f64(),
             processor_per_call: processor.as_secs_f64() * 1e6 / calls as f64,
         })

@@ -1,6 +1,8 @@
 //! The memory of leash itself while a server runs: supervisor and keeper, with many of them alive, as on a real
 //! desktop.
 
+use std::path::Path;
+
 use rustix::process::Pid;
 use testkit::host::{Host, Manner};
 use testkit::scene::Scene;
@@ -28,7 +30,7 @@ const ARMS: [(&str, Who, &str); 6] = [
 ];
 
 #[derive(Clone, Copy)]
-enum Who {
+pub(in crate::bench) enum Who {
     Supervisor,
     Keeper,
     Both,
@@ -69,7 +71,7 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
 }
 
 /// One `leash run` whose server answers.
-struct Leash {
+pub(in crate::bench) struct Leash {
     supervisor: Pid,
     keeper: Pid,
     // The host is killed first, then the rest of the scene.
@@ -79,7 +81,17 @@ struct Leash {
 
 impl Leash {
     fn start() -> Outcome<Self> {
-        let scene = super::scene()?;
+        Self::start_in(super::scene()?)
+    }
+
+    /// The same with another `leash`.
+    pub(in crate::bench) fn start_build(leash: &Path) -> Outcome<Self> {
+        let mut scene = super::scene()?;
+        scene.set_leash(leash);
+        Self::start_in(scene)
+    }
+
+    fn start_in(scene: Scene) -> Outcome<Self> {
         let words = super::words(&scene, Some(&[]), &["echo"]);
         let mut host = scene.host(&Manner::default(), None, &words);
         // When the server answers, leash has finished its start.
@@ -92,7 +104,7 @@ impl Leash {
         Ok(Self { supervisor, keeper, _host: host, _scene: scene })
     }
 
-    fn read(&self, who: Who, field: &str) -> Outcome<f64> {
+    pub(in crate::bench) fn read(&self, who: Who, field: &str) -> Outcome<f64> {
         match who {
             Who::Supervisor => kilobytes(self.supervisor, field),
             Who::Keeper => kilobytes(self.keeper, field),
