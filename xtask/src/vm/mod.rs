@@ -47,12 +47,11 @@ fn short_list() -> Vec<TestRun> {
     vec![TestRun::new("desktop", &tests)]
 }
 
-/// All tests that need a desktop, and the ends of the matrix in which a process is killed.
+/// All tests that need a desktop, and the matrix in `unit`.
 fn desktop_list() -> Vec<TestRun> {
     // The replay uses all memory of the box, so it runs alone.
     let desktop = TestRun::new("desktop", &["--skip", "replay"]);
-    let ends = ["unit::host_sigkill_as_user", "unit::leash_kill_as_user", "unit::keeper_kill_as_user"];
-    vec![desktop, TestRun::new("matrix", &ends), TestRun::new("desktop", &["replay"])]
+    vec![desktop, TestRun::new("matrix", &["unit::"]), TestRun::new("desktop", &["replay"])]
 }
 
 /// The files with process tests that need nothing but the programs of this repository.
