@@ -3,11 +3,12 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt as _;
 use std::process::Command;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use leash_model::pressure::MemoryState;
 use testkit::namespace::inside;
 use testkit::user::{User, Who};
 use testkit::{Scratch, wait};
@@ -20,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The machine, once the test runs inside of it. Dropping it stops the thread that writes the pressure.
 pub(crate) struct Machine {
-    is_short: Arc<AtomicBool>,
+    state: Arc<Mutex<MemoryState>>,
     is_over: Arc<AtomicBool>,
     writer: Option<JoinHandle<()>>,
     _files: Scratch,
@@ -45,18 +46,18 @@ impl Machine {
             assert!(mounted.expect("there is a mount").success());
             file
         });
-        write_state(&kernel_files, false, 0);
-        let (is_short, is_over) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        write_state(&kernel_files, MemoryState::Enough, 0);
+        let (state, is_over) = (Arc::new(Mutex::new(MemoryState::Enough)), Arc::new(AtomicBool::new(false)));
         let writer = std::thread::spawn({
-            let (is_short, is_over) = (Arc::clone(&is_short), Arc::clone(&is_over));
-            move || write(&kernel_files, &is_short, &is_over)
+            let (state, is_over) = (Arc::clone(&state), Arc::clone(&is_over));
+            move || write(&kernel_files, &state, &is_over)
         });
-        Machine { is_short, is_over, writer: Some(writer), _files: files }
+        Machine { state, is_over, writer: Some(writer), _files: files }
     }
 
-    /// From now on memory is short.
-    pub(crate) fn use_up_memory(&self) {
-        self.is_short.store(true, Ordering::Relaxed);
+    /// From now on the memory is in this state.
+    pub(crate) fn set_memory(&self, state: MemoryState) {
+        *self.state.lock().expect("no thread panics with it") = state;
     }
 }
 
@@ -68,20 +69,24 @@ impl Drop for Machine {
 }
 
 /// Writes the state of the machine again and again: the time in which processes wait for memory grows.
-fn write(files: &[File; 2], is_short: &AtomicBool, is_over: &AtomicBool) {
+fn write(files: &[File; 2], state: &Mutex<MemoryState>, is_over: &AtomicBool) {
     let mut stalled = 0;
     wait::every(STEP, LONGEST, || {
-        let is_short = is_short.load(Ordering::Relaxed);
+        let state = *state.lock().expect("no thread panics with it");
         // More than the time of a step, which may take longer: some process waits all the time.
-        stalled += if is_short { 20 * STEP.as_micros() } else { 0 };
-        write_state(files, is_short, stalled);
+        stalled += if state == MemoryState::Short { 20 * STEP.as_micros() } else { 0 };
+        write_state(files, state, stalled);
         is_over.load(Ordering::Relaxed).then_some(())
     });
 }
 
 /// Every state has the same length and is written at once, so a reader never sees a part of one.
-fn write_state([pressure, memory]: &[File; 2], is_short: bool, stalled: u128) {
-    let (average, available) = if is_short { ("90.00", "00050") } else { ("00.00", "00900") };
+fn write_state([pressure, memory]: &[File; 2], state: MemoryState, stalled: u128) {
+    let (average, available) = match state {
+        MemoryState::Enough => ("00.00", "00900"),
+        MemoryState::Low => ("00.00", "00200"),
+        MemoryState::Short => ("90.00", "00050"),
+    };
     let rest = format!("avg60=00.00 avg300=00.00 total={stalled:020}\n");
     let text = format!("some avg10={average} {rest}full avg10={average} {rest}");
     memory.write_all_at(format!("MemTotal: 01000 kB\nMemAvailable: {available} kB\n").as_bytes(), 0).expect("ours");

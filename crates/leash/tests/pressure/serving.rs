@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use leash_model::pressure::MemoryState;
 use serde_json::{Value, json};
 use testkit::gateway::Gateway;
 use testkit::http::{POST, initialize};
@@ -56,7 +57,7 @@ fn idle_session_ends_and_one_with_a_call_in_flight_stays() {
     let marked = marks["sessions"].as_array().expect("a list").iter().filter(|run| run["idle_stop"].is_object());
     assert_eq!(marked.count(), 2, "{marks:#}");
 
-    machine.use_up_memory();
+    machine.set_memory(MemoryState::Short);
     wait::until("the idle session is gone", || {
         let history = scene.answer(["history", "--json"]).json();
         let receipt = &history["receipts"][0];

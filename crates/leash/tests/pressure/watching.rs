@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::process::{Child, Stdio};
 
+use leash_model::pressure::MemoryState;
 use serde_json::Value;
 use testkit::census::Census;
 use testkit::host::{Host, Manner};
@@ -107,7 +108,7 @@ fn idle_servers_that_may_be_stopped_end_and_the_largest_is_first() {
     let patient = Server::idle(&scene, "patient", &["--pressure-stop", "1h"], "64");
     let busy = Server::shell(&scene, "busy", &may_stop, "while :; do :; done");
     let watch = Watch::start(&scene, &["--interval", "1s"]);
-    machine.use_up_memory();
+    machine.set_memory(MemoryState::Short);
     small.census.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{}", watch.said()));
     large.census.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{}", watch.said()));
     let ended = wait::until("two receipts", || Some(receipts(&scene)).filter(|receipts| receipts.len() >= 2));
@@ -128,7 +129,7 @@ fn server_with_an_unread_request_is_spared() {
     let mut server = Server::shell(&scene, "deaf", &["--pressure-stop", "1s"], &format!("exec {} idle", zoo.display()));
     server.host.send("a request");
     let watch = Watch::start(&scene, &["--interval", "1s"]);
-    machine.use_up_memory();
+    machine.set_memory(MemoryState::Short);
     wait::until("the keeper refuses", || watch.said().contains("it is in use").then_some(()));
     server.check_lives("deaf");
     assert_eq!(receipts(&scene), []);
@@ -136,7 +137,7 @@ fn server_with_an_unread_request_is_spared() {
     server.end();
 }
 
-/// `watch` has a minimum age of a day here, so it ends the orphan only because memory is short.
+/// `watch` has a minimum age of a day here, so it ends the orphan only because memory is low.
 #[test]
 fn young_orphan_ends_before_an_idle_server() {
     let Some(machine) = or_skip!(Machine::enter("watching::young_orphan_ends_before_an_idle_server")) else { return };
@@ -157,8 +158,11 @@ fn young_orphan_ends_before_an_idle_server() {
     let watch = Watch::start(&scene, &["--interval", "1s", "--min-age", "24h"]);
     drop(host);
     assert!(orphan.is_populated(), "it survives its host");
-    machine.use_up_memory();
+    // No process waits for memory yet.
+    machine.set_memory(MemoryState::Low);
     orphan.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{}", watch.said()));
+    idle.check_lives("idle");
+    machine.set_memory(MemoryState::Short);
     idle.census.wait_gone(LIMIT).unwrap_or_else(|left| panic!("{left}\n{}", watch.said()));
     let ended = wait::until("two receipts", || Some(receipts(&scene)).filter(|receipts| receipts.len() >= 2));
     let expected = [("forgotten", "orphan"), ("idle", "memory_pressure")];
