@@ -167,3 +167,14 @@ pub struct VersionView {
     /// The version of this API; raised when something changes its meaning.
     pub api: u32,
 }
+
+/// A one-time link to the page of a gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "PageLink"))]
+#[serde(rename_all = "camelCase")]
+pub struct PageLinkView {
+    /// The link. It is a credential until it is used.
+    pub url: String,
+    /// The time for which it works.
+    pub expires_ms: u64,
+}

@@ -1,4 +1,4 @@
-//! Looks at everything that is alive, again and again, for `leash top` and `leash ps --watch`: the ledger, the gateway,
+//! Looks at everything that is alive, again and again, for `leash top`, `leash ps --watch` and the page of `leash serve`: the ledger, the gateway,
 //! and the servers of other programs. `leash_model::feed` compares the looks.
 //!
 //! A look costs little while nothing happens. Records that were not replaced are not read again. The servers of other
@@ -9,6 +9,7 @@ mod process_table;
 mod rows;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use leash_model::alive::{AliveSession, SessionMember};
@@ -26,7 +27,6 @@ use leash_tree::session::remembered::RememberedTrees;
 use rustix::time::{ClockId, clock_gettime};
 
 use self::process_table::ProcessTable;
-use super::attach;
 use super::control::Daemon;
 use super::survey::Survey;
 use crate::places;
@@ -46,6 +46,8 @@ const KNOWLEDGE: Duration = Duration::from_secs(60);
 pub(super) struct Looker {
     /// False with `--leashed`: servers of other programs are not searched.
     others_wanted: bool,
+    /// The control socket of the daemon whose sessions are shown.
+    socket: PathBuf,
     remembered: RememberedTrees,
     receipts: Vec<ReceiptsReader>,
     given_back: u64,
@@ -70,13 +72,14 @@ struct ScanResult {
 }
 
 impl Looker {
-    pub(super) fn new(others_wanted: bool) -> Looker {
+    pub(super) fn new(others_wanted: bool, socket: PathBuf) -> Looker {
         let mut receipts: Vec<ReceiptsReader> = places::receipts_files().into_iter().map(ReceiptsReader::new).collect();
         let booted_ms = clock::unix_ms().saturating_sub(clock::since_boot_ms());
         let old: Vec<Receipt> = receipts.iter_mut().flat_map(ReceiptsReader::read_new).collect();
         let of_this_boot = old.iter().filter(|receipt| receipt.ended_ms >= booted_ms);
         Looker {
             others_wanted,
+            socket,
             remembered: RememberedTrees::default(),
             receipts,
             given_back: of_this_boot.map(given_back).sum(),
@@ -102,7 +105,7 @@ impl Looker {
             survey.note_ended(&look.ended);
         }
         let proc = Proc::own().map_err(|why| look.warnings.push(format!("cannot read processes: {why}"))).ok();
-        let (_, held, warning) = Daemon::find(attach::socket(None));
+        let (_, held, warning) = Daemon::find(self.socket.clone());
         look.warnings.extend(warning);
         self.remembered.begin();
         let mut members = self.remembered.trees(&stores).unwrap_or_else(|error| {
