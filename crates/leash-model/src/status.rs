@@ -59,6 +59,12 @@ pub struct StatusSessionView {
     pub started_at_ms: u64,
     /// Its client.
     pub client: GatewayClient,
+    /// The requests that the client has sent in it.
+    #[serde(default)]
+    pub calls: u64,
+    /// Those of them that were not answered yet.
+    #[serde(default)]
+    pub in_flight: usize,
 }
 
 /// A problem of a gateway.

@@ -102,7 +102,10 @@ pub struct ServerView {
     /// The clients that have a session at it now; absent if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<GatewayClient>,
-    /// Requests of its clients that were not answered yet.
+    /// Requests of its clients.
+    #[serde(default)]
+    pub calls: u64,
+    /// Those of them that were not answered yet.
     pub in_flight: usize,
 }
 

@@ -109,7 +109,7 @@ impl LiveStreams {
         let change = feed.take(look).filter(|document| document.kind == DocumentKind::Change);
         let event = match change {
             Some(change) => encode("change", &change),
-            None => encode("look", &json!({"at_ms": at_ms})),
+            None => encode("look", &json!({"at_ms": at_ms, "judged_ms": feed.last_look().judged_ms})),
         };
         let totals = feed.totals();
         self.sample((at_ms, totals.memory_bytes, totals.others_memory_bytes, totals.processes));

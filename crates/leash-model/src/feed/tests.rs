@@ -29,6 +29,7 @@ fn row(key: &str, memory: u64) -> FeedRow {
         root: None,
         processes: vec![process],
         memory_bytes: Some(memory),
+        calls: None,
         in_flight: None,
         started_ms: 1,
         remedy: if key.ends_with('!') { RowRemedy::Reap } else { RowRemedy::None },

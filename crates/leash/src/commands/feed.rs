@@ -12,6 +12,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use leash_gateway::control_client;
 use leash_model::alive::{AliveSession, SessionMember};
 use leash_model::clock::{self, Moment};
 use leash_model::feed::FeedLook;
@@ -61,6 +62,8 @@ pub(super) struct Looker {
 /// The result of the last scan.
 struct ScanResult {
     at: Moment,
+    /// The same, milliseconds since 1970.
+    at_ms: u64,
     /// The scan is not repeated before this.
     not_before: Moment,
     table: ProcessTable,
@@ -124,9 +127,16 @@ impl Looker {
         if let Some(proc) = &proc {
             self.find_processes(&mut members, proc);
         }
+        let has_clients = members.iter().any(|member| member.client.is_some());
+        // An older gateway does not count requests.
+        let status = has_clients.then(|| control_client::status(&self.socket).ok()).flatten();
         let sessions = AliveSession::join(members, held);
         let findings = self.scan.as_ref().map(|scan| &scan.findings[..]).unwrap_or_default();
+        look.judged_ms = self.scan.as_ref().map(|scan| scan.at_ms);
         look.rows = rows::of_sessions(&sessions, findings);
+        if let Some(status) = &status {
+            rows::add_calls(&mut look.rows, status);
+        }
         if let Some(proc) = &proc {
             look.rows.extend(rows::of_others(findings, &look.rows, self.booted_ms, &mut |id| {
                 self.remembered.find(id.pid, id.start, proc)
@@ -154,7 +164,7 @@ impl Looker {
         let not_before = now + (processor_time() - spent) * SCAN_SHARE;
         let (children, findings) = (children(&facts), ours(&facts, findings));
         let seen = facts.processes.iter().map(|process| (process.id.pid, process.id.start)).collect();
-        self.scan = Some(ScanResult { at: now, not_before, table, findings, children, seen });
+        self.scan = Some(ScanResult { at: now, at_ms: clock::unix_ms(), not_before, table, findings, children, seen });
     }
 
     fn find_processes(&mut self, members: &mut [SessionMember], proc: &Proc) {

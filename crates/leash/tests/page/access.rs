@@ -131,7 +131,7 @@ fn end_needs_a_post_with_the_cookie_and_the_own_origin() {
         scene.host(&Default::default(), None, &scene.run_words(["--name", "mail"], &scene.tree("polite", [""; 0])));
     scene.census().wait_all_ready(1, LIMIT).expect("the tree did not come up");
     let cookie = cookie(&scene, &gateway);
-    let (stream, key) = wait_row(&gateway, &cookie, "mail");
+    let (stream, key) = wait_row(&gateway, &cookie, |row| row["name"] == "mail");
     let origin = format!("http://{}", gateway.address());
     let body = json!({"key": key}).to_string();
     let json = ("content-type", "application/json");

@@ -4,14 +4,16 @@ use std::ffi::OsString;
 
 use rustix::process::Signal;
 use testkit::deps::Deps;
+use testkit::fixture::Fixture;
 use testkit::gateway::Gateway;
+use testkit::http::initialize;
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::user::Who;
 use testkit::wait::LIMIT;
 
 use super::browser::Browser;
-use super::link;
+use super::{cookie, link, wait_row};
 
 /// The names in the list.
 const NAMES: &str = "[...document.querySelectorAll('#rows tr.row .name')].map(e => e.textContent)";
@@ -94,6 +96,32 @@ fn title_of_mail(browser: &mut Browser) -> String {
     let row = "[...document.querySelectorAll('#rows tr.row')].find(e => e.textContent.includes('mail'))";
     let id = browser.read(&format!("{row}.querySelector('.id').textContent"));
     format!("mail [{}]", id.as_str().unwrap_or_default())
+}
+
+/// Calls are counted where leash forwards them, and only the requests among the messages.
+#[test]
+fn calls_of_a_client_are_counted() {
+    const LIST: &str = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
+    const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+    let scene = or_skip!(Scene::set(Who::User));
+    let fixture = Fixture::http(&[]);
+    let gateway = Gateway::in_front_of(&scene, &["--grace", "0"], &fixture.url());
+    check_calls(&scene, &gateway, &[LIST, INITIALIZED, LIST], 2);
+    gateway.stop();
+    let gateway = Gateway::single(&scene, &["--grace", "0"], &scene.tree("polite", ["--mcp"]));
+    check_calls(&scene, &gateway, &[LIST, INITIALIZED, LIST, LIST], 3);
+    gateway.stop();
+    scene.wait_gone(&[]).expect("nothing is left");
+}
+
+fn check_calls(scene: &Scene, gateway: &Gateway, messages: &[&str], expected: u64) {
+    let reply = gateway.post("x", None, &initialize("2025-06-18"));
+    let session = reply.header("mcp-session-id").expect("a session");
+    for message in messages {
+        assert!(gateway.post("x", Some(session), message).status < 300, "{message}");
+    }
+    let cookie = cookie(scene, gateway);
+    wait_row(gateway, &cookie, |row| row["calls"] == expected && row["in_flight"] == 0);
 }
 
 #[test]

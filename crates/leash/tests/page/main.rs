@@ -37,8 +37,8 @@ fn cookie_of(reply: &Reply) -> &str {
     cookie.split(';').next().unwrap_or_default()
 }
 
-/// Opens the event stream and reads it until it has a row with this name; the stream, and the key of the row.
-fn wait_row(gateway: &Gateway, cookie: &str, name: &str) -> (Connection, String) {
+/// Opens the event stream and reads it until it has a row as wanted; the stream, and the key of the row.
+fn wait_row(gateway: &Gateway, cookie: &str, is_wanted: impl Fn(&Value) -> bool) -> (Connection, String) {
     let mut stream = gateway.connect();
     stream.send("GET", "/-/events", &[("cookie", cookie)], b"").expect("it is taken");
     assert_eq!(stream.head().expect("an answer").status, 200);
@@ -48,7 +48,7 @@ fn wait_row(gateway: &Gateway, cookie: &str, name: &str) -> (Connection, String)
         let Some(data) = text.lines().find_map(|line| line.strip_prefix("data: ")) else { continue };
         let document: Value = serde_json::from_str(data).expect("JSON");
         let rows = ["added", "changed"].iter().filter_map(|part| document[part].as_array()).flatten();
-        if let Some(row) = rows.into_iter().find(|row| row["name"] == name) {
+        if let Some(row) = rows.into_iter().find(|row| is_wanted(row)) {
             return (stream, row["key"].as_str().expect("a key").to_owned());
         }
     }

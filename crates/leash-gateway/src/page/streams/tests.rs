@@ -87,6 +87,7 @@ fn row(key: &str) -> FeedRow {
         root: None,
         processes: vec![process],
         memory_bytes: Some(1024),
+        calls: None,
         in_flight: None,
         started_ms: 0,
         remedy: leash_model::feed::RowRemedy::End,
