@@ -65,6 +65,20 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
     Ok(Deps { dir, path })
 }
 
+/// Installs the part that the pictures need: a browser, a terminal and a real server.
+pub(crate) fn install_pictures(workspace: &Workspace) -> Outcome<Deps> {
+    let (dir, _lock) = lock(workspace)?;
+    let recipes = workspace.root.join("xtask/deps");
+    debian()?;
+    python(&dir.join("py"), &recipes.join("requirements.txt"))?;
+    let path = path_with(&[dir.join("cargo/bin"), dir.join("node/bin")]);
+    node(&dir.join("node"), &dir.join("py"), &path)?;
+    npm(&dir.join("npm"), &recipes, &path)?;
+    npm(&dir.join("browser"), &recipes.join("browser"), &path)?;
+    nextest(&dir.join("cargo"), &path)?;
+    Ok(Deps { dir, path })
+}
+
 /// Installs the part that tests under valgrind need.
 pub(crate) fn install_valgrind(workspace: &Workspace) -> Outcome<Deps> {
     let (dir, _lock) = lock(workspace)?;

@@ -42,7 +42,7 @@ const acts = {
     await page.setViewportSize({ width, height });
     await page.emulateMedia({ colorScheme: scheme });
   },
-  picture: async ({ path }) => page.screenshot({ path, fullPage: true, animations: "disabled" }),
+  picture: async ({ path }) => page.screenshot({ path, animations: "disabled" }),
   // The tree that a screen reader gets.
   roles: async () => page.locator("body").ariaSnapshot(),
   problems: async () => problems.splice(0),

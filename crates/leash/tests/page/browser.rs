@@ -84,7 +84,7 @@ impl Browser {
         self.order(json!({"do": "size", "width": width, "height": height, "scheme": scheme}));
     }
 
-    /// Makes a picture of the whole page.
+    /// Makes a picture of the part that is on the screen.
     pub(super) fn picture(&mut self, path: &Path) {
         self.order(json!({"do": "picture", "path": path}));
     }

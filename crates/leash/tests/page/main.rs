@@ -3,6 +3,7 @@
 mod access;
 mod browser;
 mod live;
+mod pictures;
 
 use serde_json::Value;
 use testkit::gateway::Gateway;

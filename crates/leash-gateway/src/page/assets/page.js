@@ -499,11 +499,17 @@ function shape(svg, name, className, attributes) {
   svg.append(made);
 }
 
+// The charts show one minute at first, and up to ten.
+function windowMs() {
+  const since = state.samples.length > 0 ? state.atMs - state.samples[0][0] : 0;
+  return Math.min(SAMPLES * 1000, Math.max(60000, Math.ceil(since / 60000) * 60000));
+}
+
 // Draws areas on top of each other. A time without a look is a gap.
 function drawAreas(svg, series, label) {
   const end = state.atMs;
   const most = Math.max(1, ...series[series.length - 1].values) * 1.15;
-  const x = (at) => 300 - ((end - at) / (SAMPLES * 1000)) * 300;
+  const x = (at) => 300 - ((end - at) / windowMs()) * 300;
   const y = (value) => 79 - (value / most) * 77;
   svg.replaceChildren();
   for (const part of [20, 40, 60]) shape(svg, "line", "grid", { x1: 0, x2: 300, y1: part, y2: part });
@@ -533,20 +539,22 @@ function drawCharts() {
   const [ours, others, count] = [column(1), column(2), column(3)];
   const all = ours.map((value, at) => value + others[at]);
   const now = all.length - 1;
+  const since = `${windowMs() / 60000} min`;
+  for (const label of document.querySelectorAll(".since")) setText(label, `${since} ago`);
   drawAreas(
     byId("memory-chart"),
     [
       { className: "ours", values: ours },
       { className: "others", values: all },
     ],
-    `Memory of all servers: ${bytes(all[now])} now, ${bytes(Math.max(...all))} at most in the last ten minutes`,
+    `Memory of all servers: ${bytes(all[now])} now, ${bytes(Math.max(...all))} at most in the last ${since}`,
   );
   setText(byId("memory-now"), `${bytes(all[now])}, at most ${bytes(Math.max(...all))}`);
   const most = Math.max(...count);
   drawAreas(
     byId("process-chart"),
     [{ className: "ours", values: count }],
-    `Processes under leash: ${count[now]} now, ${most} at most in the last ten minutes`,
+    `Processes under leash: ${count[now]} now, ${most} at most in the last ${since}`,
   );
   setText(byId("process-now"), `${count[now]}, at most ${most}`);
   drawEnded();
