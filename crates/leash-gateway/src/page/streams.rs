@@ -30,7 +30,7 @@ use leash_upstream::body::BodyError;
 pub(super) struct LiveStreams {
     feed: RefCell<LiveFeed>,
     samples: RefCell<VecDeque<Sample>>,
-    readers: RefCell<Vec<Weak<StreamReader>>>,
+    readers: RefCell<Vec<Weak<PageStream>>>,
     is_watching: Cell<bool>,
     closed: CancellationToken,
 }
@@ -41,7 +41,7 @@ type Sample = (u64, u64, u64, usize);
 
 /// One event stream.
 #[derive(Default)]
-struct StreamReader {
+struct PageStream {
     queue: RefCell<VecDeque<Bytes>>,
     waker: RefCell<Option<Waker>>,
     /// True if it has the rows of the look before, so that a change is enough.
@@ -50,7 +50,7 @@ struct StreamReader {
     last: Cell<bool>,
 }
 
-impl StreamReader {
+impl PageStream {
     fn wake(&self) {
         if let Some(waker) = self.waker.borrow_mut().take() {
             waker.wake();
@@ -60,17 +60,17 @@ impl StreamReader {
 
 impl LiveStreams {
     /// A new stream; `None` if there are too many. It gets its rows with the next look.
-    pub(super) fn listen(&self) -> Option<StreamBody> {
+    pub(super) fn listen(&self) -> Option<PageStreamBody> {
         let mut readers = self.readers.borrow_mut();
         readers.retain(|reader| reader.strong_count() > 0);
         if readers.len() >= limits::PAGE_STREAMS || self.closed.is_cancelled() {
             return None;
         }
-        let reader = Rc::new(StreamReader::default());
+        let reader = Rc::new(PageStream::default());
         // A comment at once, so that the browser knows that it is connected.
         reader.queue.borrow_mut().push_back(Bytes::from_static(b": listening\n\n"));
         readers.push(Rc::downgrade(&reader));
-        Some(StreamBody(reader))
+        Some(PageStreamBody(reader))
     }
 
     /// Starts to look, unless that is under way.
@@ -174,9 +174,9 @@ fn encode(name: &str, value: &impl Serialize) -> Bytes {
 }
 
 /// An event stream as the body of a response. Dropping it ends the stream.
-pub(super) struct StreamBody(Rc<StreamReader>);
+pub(super) struct PageStreamBody(Rc<PageStream>);
 
-impl HttpBody for StreamBody {
+impl HttpBody for PageStreamBody {
     type Data = Bytes;
     type Error = BodyError;
 

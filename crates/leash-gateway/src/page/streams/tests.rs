@@ -55,7 +55,7 @@ impl Stage {
         Stage { streams: Rc::default(), source, looks, told, tasks: TaskTracker::new(), at_ms: Cell::new(0) }
     }
 
-    fn listen(&self) -> StreamBody {
+    fn listen(&self) -> PageStreamBody {
         let body = self.streams.listen().expect("there is room");
         self.streams.watch(&self.source, &self.tasks);
         body
@@ -95,7 +95,7 @@ fn row(key: &str) -> FeedRow {
 }
 
 /// The next event of a stream: its name and its data. `None` at its end.
-async fn next(body: &mut StreamBody) -> Option<(String, Value)> {
+async fn next(body: &mut PageStreamBody) -> Option<(String, Value)> {
     loop {
         let frame = poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await?;
         let bytes = frame.expect("no error").into_data().expect("data");
@@ -188,7 +188,7 @@ fn slow_reader_gets_a_new_snapshot() {
 #[test]
 fn streams_are_bounded() {
     run(async |stage| {
-        let all: Vec<StreamBody> = (0..limits::PAGE_STREAMS).map(|_| stage.listen()).collect();
+        let all: Vec<PageStreamBody> = (0..limits::PAGE_STREAMS).map(|_| stage.listen()).collect();
         assert!(stage.streams.listen().is_none());
         drop(all);
         assert!(stage.streams.listen().is_some(), "a closed tab makes room");
