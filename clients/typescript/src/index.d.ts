@@ -84,7 +84,7 @@ export interface SessionServer {
   /** The clients that have a session there now; absent if there is none. */
   clients?: Client[];
   /** Requests of its clients. */
-  calls: number;
+  calls?: number;
   inFlight: number;
 }
 

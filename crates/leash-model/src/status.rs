@@ -60,11 +60,11 @@ pub struct StatusSessionView {
     /// Its client.
     pub client: GatewayClient,
     /// The requests that the client has sent in it.
-    #[serde(default)]
-    pub calls: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
     /// Those of them that were not answered yet.
-    #[serde(default)]
-    pub in_flight: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<usize>,
 }
 
 /// A problem of a gateway.

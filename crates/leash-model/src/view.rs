@@ -103,8 +103,8 @@ pub struct ServerView {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<GatewayClient>,
     /// Requests of its clients.
-    #[serde(default)]
-    pub calls: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
     /// Those of them that were not answered yet.
     pub in_flight: usize,
 }

@@ -56,7 +56,7 @@ fn session_view(session: &ClientSession) -> StatusSessionView {
         id,
         started_at_ms: session.started_ms,
         client: session.known_client.get(),
-        calls: session.calls.get(),
-        in_flight: session.in_flight(),
+        calls: Some(session.calls.get()),
+        in_flight: Some(session.in_flight()),
     }
 }

@@ -62,7 +62,7 @@ fn of_session(session: &AliveSession) -> FeedRow {
         root: None,
         processes: Vec::new(),
         memory_bytes: Some(session.memory_bytes()),
-        calls: held.map(|held| held.servers.iter().map(|server| server.calls).sum()),
+        calls: held.and_then(|held| held.servers.iter().map(|server| server.calls).sum()),
         in_flight: held.map(|held| held.servers.iter().map(|server| server.in_flight).sum()),
         started_ms: session.started_ms(),
         remedy: if session.can_be_ended() { RowRemedy::End } else { RowRemedy::None },
@@ -95,7 +95,7 @@ fn of_member(member: &SessionMember, held: Option<&SessionView>) -> FeedRow {
         root: leader(member),
         processes: member.processes().unwrap_or_default().to_vec(),
         memory_bytes: member.memory_bytes(),
-        calls: server.map(|server| server.calls),
+        calls: server.and_then(|server| server.calls),
         in_flight: server.map(|server| server.in_flight),
         started_ms: member.started_ms,
         remedy: if member.abandoned || !member.is_upstream() { RowRemedy::End } else { RowRemedy::None },
@@ -116,8 +116,8 @@ pub(super) fn add_calls(rows: &mut [FeedRow], status: &StatusView) {
     for row in rows.iter_mut().filter(|row| row.calls.is_none() && row.kind != RowKind::Other) {
         // The gateway tells the beginning of each id only, because clients present the whole id as a credential.
         let session = row.session.as_deref().and_then(|id| sessions.get(id.get(..length)?));
-        row.calls = session.map(|session| session.calls);
-        row.in_flight = session.map(|session| session.in_flight);
+        row.calls = session.and_then(|session| session.calls);
+        row.in_flight = session.and_then(|session| session.in_flight);
     }
 }
 
