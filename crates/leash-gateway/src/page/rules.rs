@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use hyper::header::{HOST, HeaderName, HeaderValue, ORIGIN};
 use hyper::{HeaderMap, Method, Uri};
 
-use crate::connection::PeerUser;
+use crate::connection::{PeerUser, is_forwarded};
 
 /// Set by browsers: the relation of the page that sent the request to this one.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
@@ -67,7 +67,9 @@ pub(super) fn check(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<(), PageRefusal> {
-    if !matches!(peer, PeerUser::Local(Some(uid)) if uid == own || uid == 0) {
+    // Behind a proxy, the peer is not the browser.
+    let is_ours = matches!(peer, PeerUser::Local(Some(uid)) if uid == own || uid == 0);
+    if !is_ours || is_forwarded(headers) {
         return Err(PageRefusal::Peer);
     }
     let host = only(headers, &HOST).ok().flatten().filter(|host| names(bound, host)).ok_or(PageRefusal::Host)?;
@@ -197,8 +199,12 @@ mod tests {
             let found = super::check(bound, (peer, OWN), RequestKind::Reading, &Uri::from_static("/"), &headers);
             assert_eq!(found, expected, "{peer:?}");
         }
-        let elsewhere = Uri::from_static("http://evil.example:5327/-/");
+        headers.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
         let peer = (PeerUser::Local(Some(OWN)), OWN);
+        let found = super::check(bound, peer, RequestKind::Reading, &Uri::from_static("/"), &headers);
+        assert_eq!(found, Err(PageRefusal::Peer), "a proxy on this machine has our user, and its clients may not");
+        headers.remove("x-forwarded-for");
+        let elsewhere = Uri::from_static("http://evil.example:5327/-/");
         let found = super::check(bound, peer, RequestKind::Reading, &elsewhere, &headers);
         assert_eq!(found, Err(PageRefusal::Host));
     }

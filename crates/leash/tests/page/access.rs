@@ -1,5 +1,7 @@
 //! Who may see the page and end something with it, by plain HTTP.
 
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::json;
 use testkit::gateway::Gateway;
 use testkit::http::{Connection, Reply};
@@ -60,6 +62,30 @@ fn link_works_once_and_gives_the_cookie() {
     }
     let browser = ("accept", "text/html,*/*");
     assert_eq!(head(&gateway, "/", &[browser]).header("location"), Some("/-/"), "the address alone leads there");
+    gateway.stop();
+    scene.wait_gone(&[]).expect("nothing is left");
+}
+
+/// With a display, the program of the desktop gets the link, which is printed as well.
+#[test]
+fn link_is_opened_where_there_is_a_display() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    let gateway = server(&scene);
+    let (bin, opened) = (scene.dir().join("bin"), scene.dir().join("opened"));
+    std::fs::create_dir(&bin).expect("it can be made");
+    let script = format!("#!/bin/sh\necho \"$1\" > {0}.new && mv {0}.new {0}\n", opened.display());
+    std::fs::write(bin.join("xdg-open"), script).expect("it can be written");
+    std::fs::set_permissions(bin.join("xdg-open"), PermissionsExt::from_mode(0o755)).expect("it can be changed");
+    scene.user().own(scene.dir()).expect("its directory is its own");
+    let paths = std::env::var("PATH").unwrap_or_default();
+    scene.set_env("PATH", format!("{}:{paths}", bin.display()));
+    let answer = scene.answer(["status", "--open"]);
+    assert!(answer.stderr.contains("open it in a browser on this machine"), "{answer:?}");
+    scene.set_env("DISPLAY", ":0");
+    let answer = scene.answer(["status", "--open"]);
+    assert!(answer.stderr.contains("opening it in your browser"), "{answer:?}");
+    let url = wait::until("the browser", || std::fs::read_to_string(&opened).ok());
+    assert_eq!(url, answer.stdout, "only the second one was opened");
     gateway.stop();
     scene.wait_gone(&[]).expect("nothing is left");
 }

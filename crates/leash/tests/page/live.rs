@@ -105,7 +105,7 @@ fn calls_of_a_client_are_counted() {
     const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
     let scene = or_skip!(Scene::set(Who::User));
     let fixture = Fixture::http(&[]);
-    let gateway = Gateway::in_front_of(&scene, &["--grace", "0"], &fixture.url());
+    let gateway = Gateway::in_front_of(&scene, &["--grace", "0"], fixture.url());
     check_calls(&scene, &gateway, &[LIST, INITIALIZED, LIST], 2);
     gateway.stop();
     let gateway = Gateway::single(&scene, &["--grace", "0"], &scene.tree("polite", ["--mcp"]));

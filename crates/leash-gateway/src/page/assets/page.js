@@ -6,6 +6,7 @@ const RETRY_MS = 2000;
 const SAMPLES = 600; // Ten minutes, one sample a second.
 const NAMED = 8; // The most processes that a question names.
 const RECEIPTS = 15; // The receipts that are shown before "Show all".
+const RECEIPTS_MS = 1000;
 const HOUR_MS = 3600000;
 const BARS = 30;
 const SVG = "http://www.w3.org/2000/svg";
@@ -185,7 +186,17 @@ function sample() {
   drawCharts();
 }
 
-async function loadReceipts() {
+let loading = null; // A request for the receipts that waits or is under way.
+
+// Many sessions may end at the same time: one request a second is enough.
+function loadReceipts() {
+  loading ??= setTimeout(async () => {
+    await fetchReceipts();
+    loading = null;
+  }, state.receipts.length === 0 ? 0 : RECEIPTS_MS);
+}
+
+async function fetchReceipts() {
   try {
     const answer = await fetch("/-/history");
     if (!answer.ok) return;
@@ -761,14 +772,15 @@ async function end() {
     lines = ["The connection to leash is lost; look at the list before you try again."];
   }
   isEnding = false;
+  notice(lines[0] ?? "");
+  loadReceipts();
+  // The user has closed the question meanwhile.
   if (asked !== key) return;
   yes.hidden = true;
   setText(byId("confirm-no"), "Close");
   setText(byId("confirm-title"), isFine ? "Ended" : "Not ended");
   byId("confirm-body").replaceChildren(...lines.map((line) => make("p", isFine ? "receipt-line" : "problem", line)));
   byId("confirm-no").focus();
-  notice(lines[0] ?? "");
-  loadReceipts();
 }
 
 // Withdraws a question about something that has ended meanwhile.
