@@ -11,9 +11,9 @@ pub(crate) fn run(workspace: &Workspace) -> Outcome {
     let deps = setup::install_pictures(workspace)?;
     let dir = workspace.root.join("docs/pictures");
     std::fs::create_dir_all(&dir).map_err(Failure::at(&dir))?;
-    workspace.cargo(["build", "--release", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
+    workspace.cargo(["build", "--package", "mcp-leash", "--package", "testkit", "--bins"]).run()?;
     let words = ["nextest", "run", "--package", "mcp-leash", "--test", "page", "--no-tests", "fail", TEST];
-    workspace.cargo(words).envs(&workspace.programs()).envs(&deps.variables()).env("LEASH_PICTURES", &dir).run()?;
+    workspace.cargo(words).envs(&deps.variables()).env("LEASH_PICTURES", &dir).run()?;
     say("Wrote", dir.display());
     Ok(())
 }

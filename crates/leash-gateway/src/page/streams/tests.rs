@@ -18,7 +18,7 @@ struct Puppet {
 
 impl PageSource for Puppet {
     fn follow(&self, take: &mut dyn FnMut(FeedLook) -> bool) {
-        let told = |what| drop(self.told.lock().expect("no panic").send(what));
+        let told = |what| self.told.lock().expect("no panic").send(what).unwrap_or_default();
         told("begin");
         while let Ok(look) = self.looks.lock().expect("no panic").recv()
             && take(look)
