@@ -154,3 +154,13 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn verdicts_are_old_after_three_seconds() {
+    let mut feed = LiveFeed::default();
+    feed.take(FeedLook { at_ms: 5_000, judged_ms: None, ..FeedLook::default() });
+    assert_eq!(feed.old_verdicts(9_000), None, "nothing was judged");
+    feed.take(FeedLook { at_ms: 6_000, judged_ms: Some(1_000), ..FeedLook::default() });
+    assert_eq!((feed.old_verdicts(4_000), feed.old_verdicts(4_001)), (None, Some(3_001)));
+    assert!(!feed.is_old(6_000), "the rows are of now");
+}
