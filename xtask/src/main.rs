@@ -1,4 +1,4 @@
-//! The maintenance tasks of this repository: `cargo xtask setup|test|check|dist|box|bench|chaos|counterparts|soak|sanitise`.
+//! The maintenance tasks of this repository: `cargo xtask setup|test|check|dist|box|bench|chaos|counterparts|pictures|soak|sanitise`.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "this program talks to the person who runs it")]
 #![expect(clippy::disallowed_methods, reason = "it starts cargo and package managers, and waits for them")]
@@ -9,6 +9,7 @@ mod check;
 mod counterparts;
 mod debian;
 mod dist;
+mod pictures;
 mod sanitise;
 mod setup;
 mod soak;
@@ -37,6 +38,7 @@ usage: cargo xtask setup                      install what the tests need into t
                                               target/chaos
        cargo xtask counterparts [--json] [NAME...]
                                               `leash check` on real servers and hosts; results in target/counterparts
+       cargo xtask pictures                   the pictures of `leash top` and of the page, in docs/pictures
        cargo xtask soak [--minutes N] [--http N] [--stdio N] [--json]
                                               many sessions that come and go; results in target/soak
        cargo xtask sanitise [PART...] [--json]
@@ -69,6 +71,7 @@ fn run(words: &[String]) -> Outcome {
         ("bench", _) => bench::run(&workspace, rest),
         ("chaos", _) => chaos::run(&workspace, rest),
         ("counterparts", _) => counterparts::run(&workspace, rest),
+        ("pictures", []) => pictures::run(&workspace),
         ("soak", _) => soak::run(&workspace, rest),
         ("sanitise", _) => sanitise::run(&workspace, rest),
         ("help" | "--help" | "-h", _) => {

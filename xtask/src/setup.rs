@@ -25,6 +25,9 @@ const NPX_CLI: &str = "lib/node_modules/npm/bin/npx-cli.js";
 /// The package manager of Python that installs leash in its own tests.
 const UV: &str = "uv==0.13.8";
 
+/// The browser; `crates/testkit/src/deps.rs` has the same path.
+const CHROMIUM: &str = "/usr/bin/chromium";
+
 /// The Python SDK needs this version or a later one.
 const PYTHON: &str =
     "import sys, venv, ensurepip; assert sys.version_info >= (3, 10); print(sys.version, sys.executable)";
@@ -55,9 +58,24 @@ pub(crate) fn install(workspace: &Workspace) -> Outcome<Deps> {
     npm(&dir.join("hosts"), &recipes.join("hosts"), &path)?;
     npm(&dir.join("sdk"), &recipes.join("sdk"), &path)?;
     npm(&dir.join("inspector"), &recipes.join("inspector"), &path)?;
+    npm(&dir.join("browser"), &recipes.join("browser"), &path)?;
     npm(&dir.join("conformance"), &recipes.join("conformance"), &path)?;
     nextest(&dir.join("cargo"), &path)?;
     valgrind(&dir.join("valgrind"));
+    Ok(Deps { dir, path })
+}
+
+/// Installs the part that the pictures need: a browser, a terminal and a real server.
+pub(crate) fn install_pictures(workspace: &Workspace) -> Outcome<Deps> {
+    let (dir, _lock) = lock(workspace)?;
+    let recipes = workspace.root.join("xtask/deps");
+    debian()?;
+    python(&dir.join("py"), &recipes.join("requirements.txt"))?;
+    let path = path_with(&[dir.join("cargo/bin"), dir.join("node/bin")]);
+    node(&dir.join("node"), &dir.join("py"), &path)?;
+    npm(&dir.join("npm"), &recipes, &path)?;
+    npm(&dir.join("browser"), &recipes.join("browser"), &path)?;
+    nextest(&dir.join("cargo"), &path)?;
     Ok(Deps { dir, path })
 }
 
@@ -89,7 +107,7 @@ struct Wanted {
     required: bool,
 }
 
-const WANTED: [Wanted; 8] = [
+const WANTED: [Wanted; 9] = [
     Wanted { package: "python3-venv", is_here: || python_version().is_some(), required: true },
     Wanted { package: "dbus-daemon", is_here: || answers("dbus-daemon"), required: false },
     // Valgrind needs the debug symbols of libc.
@@ -100,6 +118,8 @@ const WANTED: [Wanted; 8] = [
     Wanted { package: "shellcheck", is_here: || answers("shellcheck"), required: false },
     // The end-to-end test of `leash top`.
     Wanted { package: "tmux", is_here: || Step::new("tmux").args(["-V"]).answer().is_some(), required: false },
+    // The tests of the page of `leash serve`, and its pictures.
+    Wanted { package: "chromium", is_here: || Path::new(CHROMIUM).exists(), required: false },
     Wanted { package: "systemd", is_here: || Path::new("/usr/lib/systemd/systemd").exists(), required: false },
 ];
 
@@ -171,7 +191,7 @@ fn uv(dir: &Path, venv: &Path) -> Outcome {
 }
 
 /// Installs the TypeScript SDKs and `server-everything`, the package managers, the official hosts, the Copilot SDK and
-/// pyright, the Inspector, or the conformance suite and its Node.
+/// pyright, the Inspector, Playwright, or the conformance suite and its Node.
 pub(crate) fn npm(dir: &Path, recipes: &Path, path: &OsString) -> Outcome {
     let files = ["package.json", "package-lock.json"];
     let recipe = files.iter().map(|file| read(&recipes.join(file))).collect::<Outcome<String>>()?;

@@ -83,6 +83,8 @@ export interface SessionServer {
   holdings: Holding[];
   /** The clients that have a session there now; absent if there is none. */
   clients?: Client[];
+  /** Requests of its clients. */
+  calls?: number;
   inFlight: number;
 }
 

@@ -130,7 +130,7 @@ fn is_bearer(given: &HeaderValue, token: &Secret) -> bool {
 }
 
 /// Compares in constant time, so that the time does not reveal the position of a difference.
-fn equal(a: &[u8], b: &[u8]) -> bool {
+pub(super) fn equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 

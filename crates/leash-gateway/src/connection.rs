@@ -158,7 +158,8 @@ impl ClientConnection {
     }
 }
 
-fn is_forwarded(headers: &HeaderMap) -> bool {
+/// True if a proxy passed the request on.
+pub(crate) fn is_forwarded(headers: &HeaderMap) -> bool {
     FORWARDED.iter().any(|name| headers.contains_key(name))
 }
 

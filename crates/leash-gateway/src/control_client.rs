@@ -18,7 +18,7 @@ use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 
 use crate::config::Secret;
 use leash_model::status::StatusView;
-use leash_model::view::{SessionView, SessionsView, StateView, VersionView};
+use leash_model::view::{PageLinkView, SessionView, SessionsView, StateView, VersionView};
 use leash_model::{id, limits, receipt::Receipt};
 
 /// The control socket's name in the runtime directory.
@@ -157,10 +157,24 @@ pub fn status(socket: &Path) -> Result<StatusView, ControlClientError> {
     value(call(socket, "GET", "/v1/status", None)?)
 }
 
+/// A one-time link to the page of the gateway behind a control socket.
+pub fn page_link(socket: &Path) -> Result<PageLinkView, ControlClientError> {
+    value(call(socket, "POST", "/v1/page-links", None)?)
+}
+
 /// The whole gateway whose control API is at an address such as `127.0.0.1:5328`.
 pub fn status_at(address: &str, token: &Secret) -> Result<StatusView, ControlClientError> {
+    value(call_at(address, token, "GET", "/v1/status")?)
+}
+
+/// A one-time link to the page of that gateway, at the same address.
+pub fn page_link_at(address: &str, token: &Secret) -> Result<PageLinkView, ControlClientError> {
+    value(call_at(address, token, "POST", "/v1/page-links")?)
+}
+
+fn call_at(address: &str, token: &Secret, method: &str, path: &str) -> Result<(u16, Vec<u8>), ControlClientError> {
     let wrong = || ControlClientError::Request(address.to_owned());
-    let mut request = request("GET", "/v1/status", None)?;
+    let mut request = request(method, path, None)?;
     let bearer = HeaderValue::from_str(&format!("Bearer {}", token.expose())).map_err(|_| wrong())?;
     request.headers_mut().insert(AUTHORIZATION, bearer);
     request.headers_mut().insert(HOST, HeaderValue::from_str(address).map_err(|_| wrong())?);
@@ -174,7 +188,7 @@ pub fn status_at(address: &str, token: &Secret) -> Result<StatusView, ControlCli
             exchange(stream, request).await
         };
         match tokio::time::timeout(limits::CONTROL_SILENCE, asked).await {
-            Ok(answer) => value(answer?),
+            Ok(answer) => answer,
             Err(_) => Err(ControlClientError::Silent(path.clone())),
         }
     })
@@ -200,7 +214,7 @@ pub fn servers(socket: &Path, session: &str) -> Result<Vec<(String, Secret)>, Co
 
 /// The value in an answer. Fields of a later version are ignored.
 fn value<T: DeserializeOwned>((status, body): (u16, Vec<u8>)) -> Result<T, ControlClientError> {
-    if status != 200 {
+    if !matches!(status, 200 | 201) {
         return Err(refused(status, &body));
     }
     serde_json::from_slice(&body).map_err(|error| ControlClientError::Malformed(error.to_string()))

@@ -4,13 +4,15 @@ use std::{convert::Infallible, rc::Rc};
 
 use bytes::Bytes;
 use http_body_util::BodyExt as _;
-use hyper::{Method, Request, StatusCode, Uri, body::Incoming, header::CONTENT_LENGTH, http::request::Parts};
+use hyper::header::{ACCEPT, CONTENT_LENGTH, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri, body::Incoming, http::request::Parts};
 
 use crate::admission::{self, ListenerRules};
 use crate::budget::{Bounds, BudgetClient, LimitReached, Share};
 use crate::config::{self, ServerTarget, Settings};
 use crate::connection::{ClientConnection, OwedResponse};
 use crate::control::{self, CallTarget, Job, Jobs};
+use crate::page::{self, PageCaller};
 use crate::respond::{self, Answer};
 use crate::{call::Call, guard, metrics_page, state::gateway::Gateway, state::server::Server, stdio};
 use leash_model::{escape, limits};
@@ -35,7 +37,14 @@ async fn serve(
 ) -> Result<Answer, Answer> {
     let gateway = &jobs.gateway;
     let settings = gateway.settings();
-    let bound = Some(gateway.address.get().unwrap_or(settings.listen));
+    let bound = gateway.address.get().unwrap_or(settings.listen);
+    if let Some(page) = jobs.page().filter(|_| is_for_page(&request)) {
+        // The page has stricter rules of its own.
+        let caller = PageCaller::Tcp { bound, peer: connection.peer(&gateway.lookup) };
+        connection.owe(OwedResponse::Answer);
+        return Ok(Box::pin(page.answer(caller, request)).await);
+    }
+    let bound = Some(bound);
     let (hosts, origins) = (&settings.allowed_hosts, Some(&*settings.allowed_origins));
     let rules = ListenerRules { bound, hosts, origins, token: settings.token.as_ref() };
     // This check comes first: a page in a browser must not learn which servers exist.
@@ -77,6 +86,16 @@ async fn serve(
     };
     timing.done(answer.status());
     Ok(answer)
+}
+
+/// True if a request is one of the page. At `/`, other programs than browsers learn the names of the servers.
+fn is_for_page(request: &Request<Incoming>) -> bool {
+    let is_browser = || request.headers().get_all(ACCEPT).iter().any(|value| contains(value, "text/html"));
+    page::is_path(request.uri().path()) && (request.uri().path() != "/" || is_browser())
+}
+
+fn contains(value: &HeaderValue, word: &str) -> bool {
+    value.to_str().is_ok_and(|value| value.contains(word))
 }
 
 /// Passes a call to the handler for the server's kind.

@@ -2,7 +2,8 @@
 //!
 //! Everything here runs on one thread: a function borrows state and never holds it across an `.await`, so no lock is
 //! needed and no task sees half-changed state. The files in the order in which they handle a request: `listen`
-//! (sockets), `front` and `admission` (which client may use which server), then `stdio` or `guard` (the server).
+//! (sockets), `front` and `admission` (which client may use which server), then `stdio` or `guard` (the server), or
+//! `page` (what is alive, for a browser).
 //! `session` and `gateway` hold the state that lives longer than a request.
 
 mod admission;
@@ -21,6 +22,7 @@ mod listen;
 mod metrics;
 mod metrics_page;
 mod notified;
+mod page;
 mod respond;
 mod response_memory;
 mod serve;
@@ -35,5 +37,6 @@ mod watch_file;
 pub use daemon::{ControlListen, ControlSettings, ControlSocket, Starter};
 pub use error::{ControlError, ServeError};
 pub use leash_upstream::notice::Notice;
+pub use page::{PageEnd, PageReceipt, PageSource, PageTarget};
 pub use serve::{ConfigSource, GatewayInputs, serve};
 pub use state::gateway::ServerLog;

@@ -1,7 +1,7 @@
 //! The life of a gateway: it starts, listens, handles signals and reloads, and ends everything that it began.
 
 use std::cell::{Cell, RefCell};
-use std::{io, path::PathBuf, rc::Rc};
+use std::{io, path::PathBuf, rc::Rc, sync::Arc};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
@@ -10,6 +10,7 @@ use crate::config::{ServerTarget, Settings};
 use crate::control::{Job, Jobs};
 use crate::daemon::{self, ControlListeners, ControlSettings, RunningListeners};
 use crate::error::{ControlError, ServeError};
+use crate::page::{Page, PageSource};
 use crate::state::gateway::{Gateway, ServerLog};
 use crate::state::keeper_link::{self, KeeperLink};
 use crate::state::server::{JOBS_BUCKET, Server};
@@ -40,6 +41,8 @@ pub struct GatewayInputs {
     pub tell: Box<dyn Fn(Notice)>,
     /// Prints the stderr of servers.
     pub server_log: ServerLog,
+    /// The functions behind the page; `None` if there is no page.
+    pub page: Option<Arc<dyn PageSource>>,
 }
 
 /// A configuration that can change.
@@ -74,7 +77,7 @@ pub fn serve(serving: GatewayInputs) -> Result<(), ServeError> {
 }
 
 async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
-    let GatewayInputs { settings, places, source, control, terminal, tell, server_log } = serving;
+    let GatewayInputs { settings, places, source, control, terminal, tell, server_log, page } = serving;
     if settings.is_exposed() {
         return Err(ServeError::Exposed(settings.listen));
     }
@@ -106,7 +109,8 @@ async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
     gateway.tasks.spawn_local(sweep::sweep(Rc::clone(&gateway)));
     gateway.tasks.spawn_local(sweep_trees(Rc::clone(&gateway)));
     let stop = CancellationToken::new();
-    let jobs = Jobs::new(Rc::clone(&gateway));
+    let page = page.map(|source| Page::new(source, gateway.tasks.clone()));
+    let jobs = Jobs::new(Rc::clone(&gateway), page.clone());
     gateway.tasks.spawn_local(listen::accept(Rc::clone(&jobs), listener, stop.clone()));
     let mut running = control_listeners.serve(&jobs)?;
     let ticking = tokio::task::spawn_local(tick(Rc::clone(&jobs)));
@@ -128,6 +132,7 @@ async fn run(serving: GatewayInputs) -> Result<(), ServeError> {
     }
     running.close();
     stop.cancel();
+    page.iter().for_each(|page| page.close());
     watching_memory.abort();
     drain(&jobs, &mut signals, running).await;
     ticking.abort();

@@ -46,7 +46,9 @@ pub struct FeedRow {
     pub processes: Vec<TreeProcess>,
     /// The memory of these processes; null if it has none.
     pub memory_bytes: Option<u64>,
-    /// Requests that were not answered yet; null where leash does not forward the requests.
+    /// Requests of clients since it began; null where leash does not forward the requests.
+    pub calls: Option<u64>,
+    /// Those of them that were not answered yet; null where leash does not forward the requests.
     pub in_flight: Option<usize>,
     /// Its start, milliseconds since 1970.
     pub started_ms: u64,
@@ -95,6 +97,8 @@ pub struct FeedLook {
     pub ended: Vec<Receipt>,
     /// Memory that ended sessions have given back since boot.
     pub given_back_bytes: u64,
+    /// The time at which servers of other programs were judged, milliseconds since 1970; `None` if they were not.
+    pub judged_ms: Option<u64>,
     /// The parts that could not be read, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -141,6 +145,8 @@ pub struct FeedDocument {
     pub ended: Vec<Receipt>,
     /// Sums over all rows.
     pub totals: FeedTotals,
+    /// The time at which servers of other programs were judged, milliseconds since 1970; null if they were not.
+    pub judged_ms: Option<u64>,
     /// The parts that could not be read, one sentence each.
     pub warnings: Vec<String>,
 }
@@ -192,6 +198,7 @@ impl LiveFeed {
             removed: Vec::new(),
             ended: Vec::new(),
             totals: self.totals(),
+            judged_ms: self.look.judged_ms,
             warnings: self.look.warnings.clone(),
         }
     }
@@ -214,6 +221,12 @@ impl LiveFeed {
     /// True if the last look is too long ago for its rows to be called current.
     pub fn is_old(&self, now_ms: u64) -> bool {
         self.revision > 0 && now_ms.saturating_sub(self.look.at_ms) > OLD_MS
+    }
+
+    /// The age of the verdicts about servers of other programs, if they are too old to be called current, milliseconds.
+    pub fn old_verdicts(&self, now_ms: u64) -> Option<u64> {
+        let age = now_ms.saturating_sub(self.look.judged_ms?);
+        (age > OLD_MS).then_some(age)
     }
 
     fn change_from(&self, before: &FeedLook) -> Option<FeedDocument> {

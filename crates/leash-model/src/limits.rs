@@ -550,3 +550,33 @@ pub const PRESSURE_LOOKS: u32 = 3;
 /// The time for which leash does not search again after it found nothing to end under pressure: a search reads /proc, and
 /// that is slow on a machine without memory.
 pub const PRESSURE_PAUSE: Duration = Duration::from_secs(10);
+
+/// The time for which a one-time link to the page works: long enough to open a browser.
+pub const PAGE_LINK: Duration = Duration::from_secs(60);
+
+/// The most one-time links that work at the same time.
+pub const PAGE_LINKS: usize = 16;
+
+/// The time for which the cookie of the page works after its last use: a working day.
+pub const PAGE_COOKIE: Duration = Duration::from_secs(12 * 60 * 60);
+
+/// The most cookies of the page that work at the same time.
+pub const PAGE_COOKIES: usize = 32;
+
+/// The most event streams of the page at the same time. A browser opens one for each tab.
+pub const PAGE_STREAMS: usize = 16;
+
+/// The most events that wait for a slow browser. With more, it gets a new snapshot instead.
+pub const PAGE_QUEUE: usize = 4;
+
+/// The most requests of the page that read /proc or end something at the same time.
+pub const PAGE_WORK: usize = 16;
+
+/// The largest body of a request of the page: it has one key of a row.
+pub const PAGE_BODY: usize = 4096;
+
+/// The samples of the page's charts: ten minutes, one sample a second.
+pub const PAGE_SAMPLES: usize = 600;
+
+/// The receipts that the page shows.
+pub const PAGE_RECEIPTS: usize = 200;

@@ -59,6 +59,12 @@ pub struct StatusSessionView {
     pub started_at_ms: u64,
     /// Its client.
     pub client: GatewayClient,
+    /// The requests that the client has sent in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
+    /// Those of them that were not answered yet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<usize>,
 }
 
 /// A problem of a gateway.

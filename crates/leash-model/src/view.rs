@@ -102,7 +102,10 @@ pub struct ServerView {
     /// The clients that have a session at it now; absent if there is none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<GatewayClient>,
-    /// Requests of its clients that were not answered yet.
+    /// Requests of its clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calls: Option<u64>,
+    /// Those of them that were not answered yet.
     pub in_flight: usize,
 }
 
@@ -166,4 +169,15 @@ pub struct VersionView {
     pub pid: u32,
     /// The version of this API; raised when something changes its meaning.
     pub api: u32,
+}
+
+/// A one-time link to the page of a gateway.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema), schemars(rename = "PageLink"))]
+#[serde(rename_all = "camelCase")]
+pub struct PageLinkView {
+    /// The link. It is a credential until it is used.
+    pub url: String,
+    /// The time for which it works.
+    pub expires_ms: u64,
 }

@@ -96,6 +96,16 @@ impl Deps {
         Ok(dir.join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"))
     }
 
+    /// The directory of Playwright, for a machine that has Chromium. The error says what is not installed.
+    pub fn browser(&self) -> Result<PathBuf, &'static str> {
+        let dir = self.0.join("browser");
+        let is_here = dir.exists() && Path::new("/usr/bin/chromium").exists();
+        if !is_here && env::var_os("LEASH_DEPS").is_none() {
+            return Err("Chromium or Playwright is not installed; `cargo xtask setup` does it");
+        }
+        Ok(dir)
+    }
+
     /// The script of `server-everything`, for any Node.
     pub fn everything(&self) -> PathBuf {
         self.0.join("npm/node_modules/@modelcontextprotocol/server-everything/dist/index.js")

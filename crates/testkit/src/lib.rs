@@ -33,6 +33,7 @@ pub mod scene;
 mod scratch;
 pub mod sys;
 pub mod tcp_client;
+pub mod terminal_picture;
 pub mod turn;
 pub mod upstream;
 pub mod user;

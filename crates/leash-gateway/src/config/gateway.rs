@@ -90,6 +90,7 @@ impl<'a> ConfigReader<'a> {
                 "localUsers" => set(&mut settings.local_users, self.local_users(field)),
                 "allowedHosts" => set(&mut settings.allowed_hosts, self.hosts(field)),
                 "allowedOrigins" => set(&mut settings.allowed_origins, self.origins(field)),
+                "page" => set(&mut settings.page, self.boolean(field)),
                 "maxBody" => set(&mut settings.max_body, self.buffer(field)),
                 // Here it is the limit of all servers together; the limit of one server is in its own `leash`.
                 "maxSessions" => set(&mut settings.max_sessions, self.count(field)),

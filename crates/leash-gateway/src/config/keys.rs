@@ -89,8 +89,8 @@ const ELSEWHERE: [(&str, &str); 12] = [
 pub(super) const OF_COMMANDS: [&str; 7] = ["contain", "require", "spare", "memory", "pids", "cpu", "pressureStop"];
 
 /// The keys of the `leash` at top level only.
-pub(super) const GATEWAY: [&str; 8] =
-    ["listen", "token", "localUsers", "allowedHosts", "allowedOrigins", "maxBody", "drain", "takeover"];
+pub(super) const GATEWAY: [&str; 9] =
+    ["listen", "token", "localUsers", "allowedHosts", "allowedOrigins", "page", "maxBody", "drain", "takeover"];
 
 /// The hint for an unknown key at top level.
 pub(super) fn hint_at_top(key: &str) -> Option<String> {

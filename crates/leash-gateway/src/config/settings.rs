@@ -27,6 +27,8 @@ pub struct Settings {
     pub allowed_hosts: Vec<String>,
     /// Accepted values of `Origin` besides our own.
     pub allowed_origins: Vec<String>,
+    /// True if browsers on this machine may see the page.
+    pub page: bool,
     /// The largest body of a request, in bytes.
     pub max_body: usize,
     /// The limit of sessions at once, of all servers together.
@@ -65,6 +67,7 @@ impl Default for Settings {
             local_users: LocalUsers::Own,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            page: true,
             max_body: limits::MAX_BODY,
             max_sessions: limits::MAX_SESSIONS,
             max_sessions_per_client: None,

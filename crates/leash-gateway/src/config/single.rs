@@ -7,7 +7,7 @@ use super::settings::{ServerSettings, ServerTarget, SessionPolicy, Settings};
 use leash_model::limits;
 
 /// Names that are paths of the gateway itself, so that no server can have them.
-const TAKEN: [&str; 5] = ["healthz", "readyz", "metrics", "v1", "mcp"];
+const TAKEN: [&str; 6] = ["healthz", "readyz", "metrics", "v1", "mcp", "-"];
 
 /// The longest name of a server, in bytes.
 const NAME_LENGTH: usize = 64;

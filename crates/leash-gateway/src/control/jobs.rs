@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use super::{events::EventStreams, job::Job, joined::Looks, look, view::SessionView};
 use crate::state::gateway::{GATEWAY_LABEL, Gateway};
 use crate::state::server::{JOBS_BUCKET, Server};
-use crate::{stdio, timers::Timers};
+use crate::{page::Page, stdio, timers::Timers};
 use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
 use leash_tree::{blocking, ledger::store::Store, platform::linux};
@@ -17,6 +17,7 @@ use leash_tree::{blocking, ledger::store::Store, platform::linux};
 /// The jobs of a gateway.
 pub(crate) struct Jobs {
     pub(crate) gateway: Rc<Gateway>,
+    page: Option<Rc<Page>>,
     /// The living and the ending jobs, by id.
     all: RefCell<HashMap<Rc<str>, Rc<Job>>>,
     /// The jobs that can be used, by the secret in their paths.
@@ -68,9 +69,10 @@ struct EndedJob {
 
 impl Jobs {
     /// No job yet.
-    pub(crate) fn new(gateway: Rc<Gateway>) -> Rc<Jobs> {
+    pub(crate) fn new(gateway: Rc<Gateway>, page: Option<Rc<Page>>) -> Rc<Jobs> {
         Rc::new(Jobs {
             gateway,
+            page,
             all: RefCell::default(),
             open: RefCell::default(),
             ended: RefCell::default(),
@@ -83,6 +85,11 @@ impl Jobs {
             attach: OnceCell::new(),
             freed: Cell::new(0),
         })
+    }
+
+    /// The page, unless the settings switch it off.
+    pub(crate) fn page(&self) -> Option<Rc<Page>> {
+        self.page.clone().filter(|_| self.gateway.settings().page)
     }
 
     /// The memory of the trees by server, as their keepers last recorded it.

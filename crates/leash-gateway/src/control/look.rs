@@ -109,7 +109,7 @@ fn server_view(jobs: &Jobs, job: &Job, server: &Server, sizes: &HashMap<String, 
     let mut sessions = server.all();
     sessions.sort_by_key(|session| session.started_ms);
     let clients = sessions.iter().map(|session| session.known_client.get()).collect();
-    ServerView { holdings, clients, in_flight, ..plain(jobs, job, server) }
+    ServerView { holdings, clients, calls: Some(server.called.get()), in_flight, ..plain(jobs, job, server) }
 }
 
 /// The view of a server without its current holdings and requests.
@@ -124,6 +124,7 @@ fn plain(jobs: &Jobs, job: &Job, server: &Server) -> ServerView {
         args: attach.args.iter().cloned().chain([target]).collect(),
         holdings: Vec::new(),
         clients: Vec::new(),
+        calls: Some(0),
         in_flight: 0,
     }
 }

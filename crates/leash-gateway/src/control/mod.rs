@@ -25,6 +25,7 @@ mod status;
 mod tests;
 mod view;
 
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 use bytes::Bytes;
@@ -35,8 +36,9 @@ use hyper::{HeaderMap, Request, body::Incoming};
 use crate::config::{LeaseRequest, read_request};
 use crate::control_client::END_AGENT;
 use crate::respond::Answer;
-use leash_model::limits;
 use leash_model::receipt::{Reason, Receipt};
+use leash_model::view::PageLinkView;
+use leash_model::{duration::as_ms, limits};
 use leash_protocol::headers;
 use leash_tree::{blocking, ledger::receipts};
 pub(super) use problem::Problem;
@@ -48,6 +50,10 @@ use view::{AbortedView, EventView, ReceiptsView, SessionView, SessionsView, Vers
 pub(crate) use calls::{CallTarget, serve};
 pub(crate) use job::Job;
 pub(crate) use jobs::Jobs;
+
+/// The address of the control API that accepted a request; not set on the control socket.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ControlAddress(pub(crate) SocketAddr);
 
 /// The version of this API.
 const API: u32 = 1;
@@ -93,6 +99,12 @@ async fn asked(jobs: &Rc<Jobs>, request: Request<Incoming>) -> Result<Answer, Pr
         Operation::Abort(aborted) => Ok(aborted.send(&AbortedView { aborted: living(jobs, id).await?.abort() })),
         Operation::Events(query, stream) => listen(jobs, query::read(query, text)?, stream).await,
         Operation::Document(document) => Ok(document.send(&openapi::document())),
+        Operation::PageLink(made) => {
+            let page = jobs.page().ok_or_else(Problem::no_page)?;
+            let address = head.extensions.get().map_or_else(|| jobs.gateway.reached_at(), |ControlAddress(at)| *at);
+            let (url, expires_ms) = (page.link(address), as_ms(limits::PAGE_LINK));
+            Ok(made.send(&PageLinkView { url, expires_ms }))
+        }
         Operation::Status(shown) => Ok(shown.send(&status::now(jobs).await)),
         Operation::Version(version) => {
             let own = env!("CARGO_PKG_VERSION").to_owned();

@@ -101,6 +101,7 @@ impl OperationDocument<'_> {
             Operation::Document(document) => self.reply(document),
             Operation::Version(version) => self.reply(version),
             Operation::Status(status) => self.reply(status),
+            Operation::PageLink(link) => self.reply(link),
         };
     }
 

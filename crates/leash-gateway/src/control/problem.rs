@@ -30,6 +30,8 @@ pub(super) enum Kind {
     NoSuchSession,
     #[serde(rename = "urn:leash:problem:no-such-path")]
     NoSuchPath,
+    #[serde(rename = "urn:leash:problem:no-page")]
+    NoPage,
     #[serde(rename = "urn:leash:problem:method-not-allowed")]
     MethodNotAllowed,
     #[serde(rename = "urn:leash:problem:not-acceptable")]
@@ -68,6 +70,7 @@ impl Kind {
             Kind::Host => (StatusCode::FORBIDDEN, "The Host is not known"),
             Kind::NoSuchSession => (StatusCode::NOT_FOUND, "There is no such session"),
             Kind::NoSuchPath => (StatusCode::NOT_FOUND, "There is nothing at this path"),
+            Kind::NoPage => (StatusCode::NOT_FOUND, "This gateway has no page"),
             Kind::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "The path has no such method"),
             Kind::NotAcceptable => (StatusCode::NOT_ACCEPTABLE, "The answer would not be accepted"),
             Kind::Ended => (StatusCode::CONFLICT, "The session has ended"),
@@ -222,6 +225,12 @@ impl Problem {
     pub(super) fn no_such_path(path: &str) -> Problem {
         let detail = format!("there is nothing at `{}`", path.escape_debug());
         Problem::new(Kind::NoSuchPath, detail).hint("GET /v1/openapi.json lists all paths".to_owned())
+    }
+
+    /// 404: the page is switched off.
+    pub(super) fn no_page() -> Problem {
+        let detail = "the page of this gateway is switched off";
+        Problem::new(Kind::NoPage, detail).hint("start it without `--no-page` and without `\"page\": false`".to_owned())
     }
 
     /// 405: the path does not have this method.

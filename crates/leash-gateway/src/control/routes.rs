@@ -7,7 +7,7 @@ use super::query::{ENDING, EndOptions, FILTER, Filter, ONLY, Only, Parameter};
 use super::view::{AbortedView, EventView, ReceiptsView, SessionView, SessionsView, VersionView};
 use super::{events::EventData, problem::Kind, reply::Reply};
 use crate::config::{LEASE, LeaseRequest, NEW_SESSION, SessionRequest, Table};
-use leash_model::{receipt::Receipt, status::StatusView};
+use leash_model::{receipt::Receipt, status::StatusView, view::PageLinkView};
 
 /// The operation of a route: its query, its body and its successful responses. An operation reads and answers with these
 /// values, and the OpenAPI document describes the same ones.
@@ -25,6 +25,7 @@ pub(super) enum Operation {
     Document(Reply<Value>),
     Version(Reply<VersionView>),
     Status(Reply<StatusView>),
+    PageLink(Reply<PageLinkView>),
 }
 
 /// A method and a path of the API.
@@ -43,7 +44,7 @@ pub(super) struct Route {
 }
 
 /// All routes.
-pub(super) static ROUTES: [Route; 11] = [
+pub(super) static ROUTES: [Route; 12] = [
     Route {
         method: "POST",
         path: "/v1/sessions",
@@ -158,6 +159,15 @@ pub(super) static ROUTES: [Route; 11] = [
         contract: "The servers of its configuration with their client sessions and trees, and its last problems. `leash status` \
                    shows it.",
         problems: &[],
+    },
+    Route {
+        method: "POST",
+        path: "/v1/page-links",
+        act: Operation::PageLink(Reply::json(StatusCode::CREATED, "The link")),
+        name: "createPageLink",
+        summary: "A one-time link to the page",
+        contract: "The link works once, for a minute, in a browser of the same user on this machine. `leash status --open` prints it.",
+        problems: &[Kind::NoPage],
     },
     Route {
         method: "GET",

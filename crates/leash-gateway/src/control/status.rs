@@ -52,5 +52,11 @@ fn view(jobs: &Jobs, server: &Server, memory: &HashMap<String, u64>) -> StatusSe
 
 fn session_view(session: &ClientSession) -> StatusSessionView {
     let id: String = session.id.chars().take(SHOWN).collect();
-    StatusSessionView { id, started_at_ms: session.started_ms, client: session.known_client.get() }
+    StatusSessionView {
+        id,
+        started_at_ms: session.started_ms,
+        client: session.known_client.get(),
+        calls: Some(session.calls.get()),
+        in_flight: Some(session.in_flight()),
+    }
 }

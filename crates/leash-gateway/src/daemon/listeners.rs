@@ -1,14 +1,14 @@
 //! The accept loops of the control API. leash binds them before the gateway starts and closes them before it ends.
 
-use std::{path::Path, rc::Rc};
+use std::{net::SocketAddr, path::Path, rc::Rc};
 
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio_util::sync::CancellationToken;
 
 use super::caller::{self, CallerProof};
 use super::{ControlSettings, ControlSocket, socket::SocketClaim};
 use crate::error::{ControlError, ServeError};
-use crate::{control::Jobs, control_client, listen};
+use crate::{connection::ClientConnection, control::Jobs, control_client, listen};
 use leash_model::error::with_causes;
 use leash_tree::ledger::store;
 use leash_upstream::notice::Notice;
@@ -50,7 +50,7 @@ impl ControlListeners {
             Some(wanted) => {
                 let listener = listen::bind(wanted.address)?;
                 let bound = listener.local_addr().map_err(ServeError::Start)?;
-                Some((listener, CallerProof::Token { bound, token: Rc::new(wanted.token.clone()) }))
+                Some((listener, CallerProof::Token { bound, token: Rc::new(wanted.token.clone()), connection: None }))
             }
             None => None,
         };
@@ -124,9 +124,13 @@ async fn accept_local(jobs: Rc<Jobs>, listener: UnixListener, signals: Connectio
 }
 
 async fn accept(jobs: Rc<Jobs>, listener: TcpListener, proof: CallerProof, signals: ConnectionSignals) {
-    let begin = |(stream, _)| {
+    let begin = |(stream, peer): (TcpStream, SocketAddr)| {
         listen::notice_dead_peers(&stream);
-        caller::serve_connection(&jobs, stream, proof.clone(), &signals);
+        let Ok(local) = stream.local_addr() else { return };
+        let connection = Rc::new(ClientConnection::new(peer, local));
+        // The page asks for the user of a browser, which may leave at any time.
+        connection.find_client_end(&jobs.gateway.lookup);
+        caller::serve_connection(&jobs, stream, proof.clone().of(connection), &signals);
     };
     listen::accept_each(&jobs, &signals.closing, async || listener.accept().await, begin).await;
 }

@@ -43,6 +43,7 @@ pub(super) async fn answer(
         upstream.pings.answered();
         return respond::empty(StatusCode::ACCEPTED);
     }
+    session.called(facts.requests);
     upstream.remember(gateway, session, call);
     if let Some(revival) = upstream.revival().filter(|_| facts.initialized) {
         revival.initialized(call.body.clone());

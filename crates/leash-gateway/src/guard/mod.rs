@@ -67,6 +67,8 @@ struct RequestFacts {
     listens: bool,
     /// The body only has responses to leash's own pings.
     answers_ping: bool,
+    /// The number of requests in the body.
+    requests: u64,
     modern: bool,
 }
 
@@ -87,6 +89,7 @@ impl RequestFacts {
         let mut facts = RequestFacts { modern, ..RequestFacts::default() };
         facts.answers_ping = !envelopes.is_empty() && envelopes.iter().all(keep_alive::answers_ping);
         for envelope in envelopes {
+            facts.requests += u64::from(envelope.kind == EnvelopeKind::Request);
             match (envelope.kind, envelope.method.as_deref()) {
                 (EnvelopeKind::Request, Some("initialize")) => {
                     facts.initialize =

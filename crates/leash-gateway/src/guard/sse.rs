@@ -51,6 +51,7 @@ async fn post(gateway: &Rc<Gateway>, session: &Rc<ClientSession>, call: &Call) -
         upstream.pings.answered();
         return respond::empty(StatusCode::ACCEPTED);
     }
+    session.called(facts.requests);
     session.known_client.introduced(&gateway.book, &call.body);
     let settings = session.server.settings();
     // Recorded before it is sent, because the response may arrive on the stream before the POST is answered.

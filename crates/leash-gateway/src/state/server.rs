@@ -40,6 +40,8 @@ pub(crate) struct Server {
     freed: Notify,
     /// The number of requests in flight at an HTTP server. Only those of jobs are counted.
     pub(crate) calls: Cell<usize>,
+    /// The number of all requests in its client sessions.
+    pub(crate) called: Cell<u64>,
     /// Cancelled to abort all requests in flight; later requests have another token.
     abort: RefCell<CancellationToken>,
 }
@@ -97,6 +99,7 @@ impl Server {
             occupied: Cell::new(0),
             freed: Notify::new(),
             calls: Cell::new(0),
+            called: Cell::new(0),
             abort: RefCell::default(),
         })
     }

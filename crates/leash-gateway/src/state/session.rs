@@ -33,6 +33,8 @@ pub(crate) struct ClientSession {
     pub(crate) started_ms: u64,
     /// The client as listings and receipts show it.
     pub(crate) known_client: KnownClient,
+    /// The requests that the client has sent.
+    pub(crate) calls: Cell<u64>,
     timer: RefCell<Option<Timer>>,
     gateway: Weak<Gateway>,
     slot: RefCell<Option<Rc<SessionSlot>>>,
@@ -158,6 +160,7 @@ impl ClientSession {
             client: start.client,
             started_ms: start.started_ms,
             known_client: start.known_client,
+            calls: Cell::new(0),
             timer: RefCell::default(),
             gateway: Rc::downgrade(gateway),
             slot: RefCell::new(Some(Rc::new(slot))),
@@ -270,6 +273,17 @@ impl ClientSession {
     pub(crate) fn began(self: &Rc<Self>) -> InFlight {
         self.apply(Event::RequestBegan);
         InFlight { session: Rc::clone(self), end: Some(Event::RequestEnded) }
+    }
+
+    /// Counts requests of the client.
+    pub(crate) fn called(&self, requests: u64) {
+        self.calls.update(|calls| calls + requests);
+        self.server.called.update(|calls| calls + requests);
+    }
+
+    /// The number of requests in flight.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.life.borrow().in_flight() as usize
     }
 
     /// Counts a listener until the guard is dropped.

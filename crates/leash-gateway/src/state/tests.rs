@@ -89,7 +89,7 @@ fn check<F: Future<Output = ()>>(policy: SessionPolicy, test: impl FnOnce(Rig) -
         let places = Places::below(&*dir);
         let book = Book::of_gateway(&places, None).expect("a book");
         let gateway = Rc::new(serve::gateway(settings, places, book, Box::new(|_| ())));
-        let ticking = tokio::task::spawn_local(serve::tick(Jobs::new(Rc::clone(&gateway))));
+        let ticking = tokio::task::spawn_local(serve::tick(Jobs::new(Rc::clone(&gateway), None)));
         let server = gateway.server("s").expect("it is configured");
         test(Rig { gateway, server, released: Released::default(), _dir: dir }).await;
         ticking.abort();

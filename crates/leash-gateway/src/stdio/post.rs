@@ -55,6 +55,7 @@ pub(super) async fn answer(
             (&*many, true)
         }
     };
+    session.called(requests.len() as u64);
     let Some(line) = without_pings(&bridge, &call.body, message) else {
         return Ok(respond::empty(StatusCode::ACCEPTED));
     };

@@ -29,6 +29,7 @@ fn row(key: &str, memory: u64) -> FeedRow {
         root: None,
         processes: vec![process],
         memory_bytes: Some(memory),
+        calls: None,
         in_flight: None,
         started_ms: 1,
         remedy: if key.ends_with('!') { RowRemedy::Reap } else { RowRemedy::None },
@@ -152,4 +153,14 @@ proptest! {
             prop_assert_eq!(&reader, &now);
         }
     }
+}
+
+#[test]
+fn verdicts_are_old_after_three_seconds() {
+    let mut feed = LiveFeed::default();
+    feed.take(FeedLook { at_ms: 5_000, judged_ms: None, ..FeedLook::default() });
+    assert_eq!(feed.old_verdicts(9_000), None, "nothing was judged");
+    feed.take(FeedLook { at_ms: 6_000, judged_ms: Some(1_000), ..FeedLook::default() });
+    assert_eq!((feed.old_verdicts(4_000), feed.old_verdicts(4_001)), (None, Some(3_001)));
+    assert!(!feed.is_old(6_000), "the rows are of now");
 }

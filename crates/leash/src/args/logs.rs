@@ -46,6 +46,11 @@ pub(crate) struct StatusArgs {
     /// The variable with the token of that control API
     #[arg(long, value_name = "VARIABLE", requires = "url")]
     pub(crate) token_env: Option<String>,
+    /// Print a link to the page of the gateway, and open it in a browser
+    ///
+    /// The link works once, for a minute, for this user on this machine. Without a display, leash prints it only.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) open: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

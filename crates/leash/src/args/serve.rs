@@ -41,6 +41,9 @@ pub(crate) struct Serve {
     /// [default: own]
     #[arg(long, value_name = "USERS")]
     pub(crate) local_users: Option<LocalUsersArg>,
+    /// Show no page to browsers of this user (`leash status --open` prints a link to it)
+    #[arg(long)]
+    pub(crate) no_page: bool,
     /// Serve nothing if one server cannot be served [default: warn, and answer 503 for this server]
     #[arg(long)]
     pub(crate) strict: bool,

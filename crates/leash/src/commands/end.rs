@@ -1,6 +1,7 @@
 //! `leash end`.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use leash_model::alive::{AliveSession, MemberKind};
@@ -69,12 +70,12 @@ fn try_end(args: &End, printer: Printer) -> Result<u8, u8> {
     Ok(if all_gone && all_known { exit_code::OK } else { exit_code::NOT_ALL })
 }
 
-/// Ends a session or a run that is alive, and waits until it is gone: the lines about its end. The error describes the
-/// problem.
-pub(super) fn end_target(target: Target) -> Result<Text, String> {
+/// Ends a session or a run that is alive, and waits until it is gone: the lines about its end, and the receipts. The error
+/// describes the problem.
+pub(super) fn end_target(target: Target, socket: PathBuf) -> Result<(Text, Vec<Receipt>), String> {
     let proc = Proc::own().map_err(|why| format!("cannot identify processes: {why}"))?;
     let places = places::places();
-    let (daemon, held, _) = Daemon::find(attach::socket(None));
+    let (daemon, held, _) = Daemon::find(socket);
     let unread = |error| format!("cannot read the ledger: {error}");
     let alive = AliveSession::join(alive::members(&places).map_err(unread)?, held);
     let is_held =
@@ -86,8 +87,9 @@ pub(super) fn end_target(target: Target) -> Result<Text, String> {
     if let Some(one) = ended.unfinished.first() {
         return Err(format!("run {}: {}", short(&one.run), one.why));
     }
-    let lines = by_session(&targets, &ended.receipts).into_iter();
-    Ok(lines.filter_map(|ended| Some(message::session_lines(ended.whole.as_ref()?, &ended.members))).collect())
+    let sessions = by_session(&targets, &ended.receipts).into_iter();
+    let lines = sessions.filter_map(|ended| Some(message::session_lines(ended.whole.as_ref()?, &ended.members)));
+    Ok((lines.collect(), ended.receipts))
 }
 
 /// Says what is awaited, and how long the ladder of the slowest tree takes at most.

@@ -1,4 +1,4 @@
-//! Looks at everything that is alive, again and again, for `leash top` and `leash ps --watch`: the ledger, the gateway,
+//! Looks at everything that is alive, again and again, for `leash top`, `leash ps --watch` and the page of `leash serve`: the ledger, the gateway,
 //! and the servers of other programs. `leash_model::feed` compares the looks.
 //!
 //! A look costs little while nothing happens. Records that were not replaced are not read again. The servers of other
@@ -9,8 +9,10 @@ mod process_table;
 mod rows;
 
 use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
+use leash_gateway::control_client;
 use leash_model::alive::{AliveSession, SessionMember};
 use leash_model::clock::{self, Moment};
 use leash_model::feed::FeedLook;
@@ -26,7 +28,6 @@ use leash_tree::session::remembered::RememberedTrees;
 use rustix::time::{ClockId, clock_gettime};
 
 use self::process_table::ProcessTable;
-use super::attach;
 use super::control::Daemon;
 use super::survey::Survey;
 use crate::places;
@@ -46,6 +47,8 @@ const KNOWLEDGE: Duration = Duration::from_secs(60);
 pub(super) struct Looker {
     /// False with `--leashed`: servers of other programs are not searched.
     others_wanted: bool,
+    /// The control socket of the daemon whose sessions are shown.
+    socket: PathBuf,
     remembered: RememberedTrees,
     receipts: Vec<ReceiptsReader>,
     given_back: u64,
@@ -59,6 +62,8 @@ pub(super) struct Looker {
 /// The result of the last scan.
 struct ScanResult {
     at: Moment,
+    /// The same, milliseconds since 1970.
+    at_ms: u64,
     /// The scan is not repeated before this.
     not_before: Moment,
     table: ProcessTable,
@@ -70,13 +75,14 @@ struct ScanResult {
 }
 
 impl Looker {
-    pub(super) fn new(others_wanted: bool) -> Looker {
+    pub(super) fn new(others_wanted: bool, socket: PathBuf) -> Looker {
         let mut receipts: Vec<ReceiptsReader> = places::receipts_files().into_iter().map(ReceiptsReader::new).collect();
         let booted_ms = clock::unix_ms().saturating_sub(clock::since_boot_ms());
         let old: Vec<Receipt> = receipts.iter_mut().flat_map(ReceiptsReader::read_new).collect();
         let of_this_boot = old.iter().filter(|receipt| receipt.ended_ms >= booted_ms);
         Looker {
             others_wanted,
+            socket,
             remembered: RememberedTrees::default(),
             receipts,
             given_back: of_this_boot.map(given_back).sum(),
@@ -102,7 +108,7 @@ impl Looker {
             survey.note_ended(&look.ended);
         }
         let proc = Proc::own().map_err(|why| look.warnings.push(format!("cannot read processes: {why}"))).ok();
-        let (_, held, warning) = Daemon::find(attach::socket(None));
+        let (_, held, warning) = Daemon::find(self.socket.clone());
         look.warnings.extend(warning);
         self.remembered.begin();
         let mut members = self.remembered.trees(&stores).unwrap_or_else(|error| {
@@ -121,9 +127,16 @@ impl Looker {
         if let Some(proc) = &proc {
             self.find_processes(&mut members, proc);
         }
+        let has_clients = members.iter().any(|member| member.client.is_some());
+        // An older gateway does not count requests.
+        let status = has_clients.then(|| control_client::status(&self.socket).ok()).flatten();
         let sessions = AliveSession::join(members, held);
         let findings = self.scan.as_ref().map(|scan| &scan.findings[..]).unwrap_or_default();
+        look.judged_ms = self.scan.as_ref().map(|scan| scan.at_ms);
         look.rows = rows::of_sessions(&sessions, findings);
+        if let Some(status) = &status {
+            rows::add_calls(&mut look.rows, status);
+        }
         if let Some(proc) = &proc {
             look.rows.extend(rows::of_others(findings, &look.rows, self.booted_ms, &mut |id| {
                 self.remembered.find(id.pid, id.start, proc)
@@ -151,7 +164,7 @@ impl Looker {
         let not_before = now + (processor_time() - spent) * SCAN_SHARE;
         let (children, findings) = (children(&facts), ours(&facts, findings));
         let seen = facts.processes.iter().map(|process| (process.id.pid, process.id.start)).collect();
-        self.scan = Some(ScanResult { at: now, not_before, table, findings, children, seen });
+        self.scan = Some(ScanResult { at: now, at_ms: clock::unix_ms(), not_before, table, findings, children, seen });
     }
 
     fn find_processes(&mut self, members: &mut [SessionMember], proc: &Proc) {

@@ -17,6 +17,7 @@ use crate::output::terminal::{self, ColorWhen};
 use crate::output::text::Text;
 use crate::output::{escape, palette};
 
+mod actions;
 mod adopt;
 mod attach;
 mod budget;

@@ -1,6 +1,7 @@
 //! `leash serve`.
 
 mod file;
+mod page;
 
 use std::env;
 use std::ffi::OsString;
@@ -19,7 +20,7 @@ use leash_tree::tree::first_look::FirstLook;
 use leash_upstream::address::{self, HttpTransport};
 use leash_upstream::notice::Notice;
 
-use super::budget;
+use super::{attach, budget};
 use crate::args::{ControlArgs, HttpTransportArg, LocalUsersArg, Serve, SessionOwnerArg, SingleServer};
 use crate::output::ids::short;
 use crate::output::message;
@@ -53,6 +54,10 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
     }
     let source =
         file.map(|file| ConfigSource { file: file.path.clone(), read: Box::new(move || reread(&args, &file.path)) });
+    let page = page::source(match &control.socket {
+        ControlSocket::At(path) => path.clone(),
+        ControlSocket::Runtime | ControlSocket::None => attach::socket(None),
+    });
     let serving = GatewayInputs {
         settings,
         places: places::announced(),
@@ -69,6 +74,7 @@ pub(crate) fn serve(args: Serve, first: FirstLook) -> u8 {
             notice => tell(printer, &notice),
         }),
         server_log: Box::new(move |server, line| printer.server_line(server, line)),
+        page: Some(page),
     };
     match leash_gateway::serve(serving) {
         Ok(()) => exit_code::OK,
@@ -126,6 +132,7 @@ fn override_by(args: &Serve, settings: &mut Settings) -> Result<(), ServeRefusal
     if let Some(variable) = &args.token_env {
         settings.token = Some(token(variable, "--token-env")?);
     }
+    settings.page &= !args.no_page;
     settings.local_users = match args.local_users {
         Some(LocalUsersArg::Own) => LocalUsers::Own,
         Some(LocalUsersArg::Any) => LocalUsers::Any,

@@ -1,6 +1,9 @@
 //! `leash status`.
 
+mod open;
+
 use std::env;
+use std::path::PathBuf;
 
 use leash_gateway::config::Secret;
 use leash_gateway::control_client::{self, ControlClientError};
@@ -8,7 +11,7 @@ use leash_model::client::GatewayClient;
 use leash_model::clock;
 use leash_model::error::with_causes;
 use leash_model::status::{StatusServerView, StatusView};
-use leash_model::view::KindView;
+use leash_model::view::{KindView, PageLinkView};
 use schemars::JsonSchema;
 use serde::Serialize;
 
@@ -22,9 +25,19 @@ use crate::output::text::Text;
 
 pub(crate) fn status(args: &StatusArgs) -> u8 {
     let printer = Printer::new(false);
-    let found = match ask(args) {
-        Ok(found) => found,
+    let gateway = match StatusTarget::of(args) {
+        Ok(gateway) => gateway,
         Err(refused) => return refused.report(printer),
+    };
+    if args.open {
+        return match gateway.page_link() {
+            Ok(link) => open::show(printer, &link),
+            Err(error) => failed(&error).report(printer),
+        };
+    }
+    let found = match gateway.status() {
+        Ok(found) => found,
+        Err(error) => return failed(&error).report(printer),
     };
     if args.json {
         printer.json(StatusAnswer::new(&found));
@@ -48,25 +61,53 @@ impl NoStatus {
     }
 }
 
-fn ask(args: &StatusArgs) -> Result<StatusView, NoStatus> {
-    let (Some(url), Some(variable)) = (&args.url, &args.token_env) else {
-        return control_client::status(&attach::socket(args.control.as_deref())).map_err(|error| failed(&error));
-    };
-    let usage = |text: String, hint| NoStatus { text, hint, code: exit_code::USAGE };
-    let token = env::var(variable).ok().filter(|token| !token.is_empty()).ok_or_else(|| {
-        usage(format!("the variable `{variable}` of --token-env is not set"), "export it, or name another variable")
-    })?;
-    let address = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/')).filter(|rest| !rest.contains('/'));
-    let address = address.filter(|address| address.contains(':')).ok_or_else(|| {
-        usage(format!("`{url}` is not the address of a control API"), "write it as in --url http://127.0.0.1:5328")
-    })?;
-    control_client::status_at(address, &Secret::new(token)).map_err(|error| failed(&error))
+/// The gateway that is asked.
+enum StatusTarget {
+    /// The one behind this control socket.
+    Socket(PathBuf),
+    /// The one whose control API is at this address, with its token.
+    Address(String, Secret),
+}
+
+impl StatusTarget {
+    fn of(args: &StatusArgs) -> Result<StatusTarget, NoStatus> {
+        let (Some(url), Some(variable)) = (&args.url, &args.token_env) else {
+            return Ok(StatusTarget::Socket(attach::socket(args.control.as_deref())));
+        };
+        let usage = |text: String, hint| NoStatus { text, hint, code: exit_code::USAGE };
+        let token = env::var(variable).ok().filter(|token| !token.is_empty()).ok_or_else(|| {
+            usage(format!("the variable `{variable}` of --token-env is not set"), "export it, or name another variable")
+        })?;
+        let address = url.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
+        let is_address = |address: &&str| !address.contains('/') && address.contains(':');
+        let address = address.filter(is_address).ok_or_else(|| {
+            usage(format!("`{url}` is not the address of a control API"), "write it as in --url http://127.0.0.1:5328")
+        })?;
+        Ok(StatusTarget::Address(address.to_owned(), Secret::new(token)))
+    }
+
+    fn status(&self) -> Result<StatusView, ControlClientError> {
+        match self {
+            StatusTarget::Socket(socket) => control_client::status(socket),
+            StatusTarget::Address(address, token) => control_client::status_at(address, token),
+        }
+    }
+
+    fn page_link(&self) -> Result<PageLinkView, ControlClientError> {
+        match self {
+            StatusTarget::Socket(socket) => control_client::page_link(socket),
+            StatusTarget::Address(address, token) => control_client::page_link_at(address, token),
+        }
+    }
 }
 
 fn failed(error: &ControlClientError) -> NoStatus {
     let (hint, code) = match error {
         ControlClientError::NoDaemon(_) => {
             ("start one: leash serve --name NAME -- COMMAND, or leash serve --config FILE", exit_code::NOT_ALL)
+        }
+        ControlClientError::Refused { problem, .. } if problem == "no-page" => {
+            ("start it without `--no-page` and without `\"page\": false`", exit_code::NOT_ALL)
         }
         ControlClientError::Refused { status: 404, .. } => {
             ("this gateway is older than `leash status`: start it again with this leash", exit_code::LEASH_FAILED)

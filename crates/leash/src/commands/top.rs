@@ -1,6 +1,5 @@
 //! `leash top`.
 
-mod actions;
 mod keys;
 mod lines;
 mod memory_history;
@@ -26,6 +25,8 @@ use rustix::process::Signal;
 use self::screen::ScreenLooks;
 use self::state::{Effect, Event, TopState};
 use self::terminal::Screen;
+use super::actions::{self, told};
+use super::attach;
 use super::feed::{Looker, follow};
 use crate::args::Top;
 use crate::exit_code;
@@ -68,7 +69,7 @@ fn run(args: &Top, printer: Printer) -> io::Result<()> {
     std::thread::scope(|scope| {
         let (wake, stop) = (&wake, &stop);
         let look = sender.clone();
-        let looker = Looker::new(!args.leashed);
+        let looker = Looker::new(!args.leashed, attach::socket(None));
         scope.spawn(move || {
             let stop = [(stop.as_fd(), PollFlags::IN)];
             follow(looker, &stop, |found| tell(&look, wake, Event::Look(found)));
@@ -172,8 +173,8 @@ impl<'w> TopDriver<'w> {
                 Effect::Quit => return,
                 Effect::Explain { key, pid } => Event::Explained { key, lines: actions::explain(pid) },
                 Effect::Logs { key, word } => Event::Logged { key, lines: actions::log_lines(&word) },
-                Effect::End { target, name } => Event::Done(actions::end(target, &name)),
-                Effect::Reap { root, name } => Event::Done(actions::reap(root, &name)),
+                Effect::End { target, name } => Event::Done(told(actions::end(target, attach::socket(None)), &name)),
+                Effect::Reap { root, name } => Event::Done(told(actions::reap(root), &name)),
             };
             tell(&sender, wake, event);
         };

@@ -63,6 +63,10 @@ fn help() {
                       - own: The gateway's own user, and root
                       - any: Every user of this machine
 
+                  --no-page
+                      Show no page to browsers of this user (`leash status --open` prints a
+                      link to it)
+
                   --strict
                       Serve nothing if one server cannot be served [default: warn, and
                       answer 503 for this server]

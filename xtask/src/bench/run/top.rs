@@ -1,9 +1,11 @@
-//! The cost of an open `leash top` and of `leash ps --json --watch`, beside many trees that do nothing.
+//! The cost of an open `leash top`, of `leash ps --json --watch` and of the page of `leash serve`, beside many trees that
+//! do nothing.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
+use testkit::gateway::Gateway;
 use testkit::process::Handle;
 use testkit::pty::Pty;
 use testkit::scene::Scene;
@@ -29,7 +31,8 @@ const MEASURED: Duration = Duration::from_secs(20);
 const IDLE: Goal = Goal::AtMost(1.0);
 
 const ABOUT: &str = "processor time and memory of an open view, while every tree (supervisor, keeper and one server) does \
-nothing. `top` is `leash top` in a terminal of 160 columns, `feed` is `leash ps --json --watch`. Both look every second.";
+nothing. `top` is `leash top` in a terminal of 160 columns, `feed` is `leash ps --json --watch`. Both look every second. `page` is a `leash serve` with one open tab, without the browser itself, \
+and `page, closed` the same gateway without a tab.";
 
 /// The end of the alternate screen: `leash top` has left it.
 const LEFT: &str = "\u{1b}[?1049l";
@@ -41,7 +44,10 @@ pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     for crowd in CROWDS.into_iter().take(effort.pick(1, CROWDS.len())) {
         let mut scene = super::scene()?;
         let mut trees = Trees::start(&mut scene, crowd)?;
-        for (view, cost) in [("top", top(&scene, effort)?), ("feed", feed(&scene, effort)?)] {
+        let [closed, page] = page(&scene, effort)?;
+        let costs =
+            [("top", top(&scene, effort)?), ("feed", feed(&scene, effort)?), ("page", page), ("page, closed", closed)];
+        for (view, cost) in costs {
             report.row([
                 crowd.to_string(),
                 view.to_owned(),
@@ -121,6 +127,28 @@ fn feed(scene: &Scene, effort: Effort) -> Outcome<Cost> {
     let cost = rest(Pid::from_child(&child), effort);
     end(&mut child);
     cost
+}
+
+/// A gateway without a tab, and then with one.
+fn page(scene: &Scene, effort: Effort) -> Outcome<[Cost; 2]> {
+    let gateway = Gateway::single(scene, &[], &["cat".into()]);
+    let closed = rest(gateway.pid(), effort)?;
+    let link = scene.answer(["status", "--open"]).stdout;
+    let path = link.trim_end().strip_prefix(&format!("http://{}", gateway.address())).unwrap_or_default();
+    let opened = gateway.ask("GET", path, &[], b"");
+    let cookie = opened.header("set-cookie").and_then(|cookie| cookie.split(';').next());
+    let cookie = cookie.ok_or_else(|| Failure::new("the link gives no cookie"))?;
+    let mut stream = gateway.connect();
+    let sent = stream.send("GET", "/-/events", &[("cookie", cookie)], b"");
+    sent.and_then(|()| stream.head()).map_err(|error| Failure::new(format!("no event stream: {error}")))?;
+    let open = std::thread::scope(|scope| {
+        // The stream ends with the gateway.
+        scope.spawn(move || while let Ok(Some(_)) = stream.chunk() {});
+        let cost = rest(gateway.pid(), effort);
+        gateway.stop();
+        cost
+    })?;
+    Ok([closed, open])
 }
 
 fn end(child: &mut Child) {

@@ -59,7 +59,7 @@ impl Rig {
         let listener = listen::bind(settings.listen).expect("a port");
         let gateway = Rc::new(serve::gateway(settings, places, book, Box::new(|_| ())));
         gateway.address.set(listener.local_addr().ok());
-        let jobs = Jobs::new(Rc::clone(&gateway));
+        let jobs = Jobs::new(Rc::clone(&gateway), None);
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
         tasks.spawn_local(listen::accept(Rc::clone(&jobs), listener, stop.clone()));
         tasks.spawn_local(serve::tick(Rc::clone(&jobs)));

@@ -90,7 +90,7 @@ impl Rig {
         let gateway = Rc::new(serve::gateway(settings, places, book, Box::new(tell)));
         gateway.address.set(Some(address));
         let (mut tasks, stop) = (JoinSet::new(), CancellationToken::new());
-        let jobs = Jobs::new(Rc::clone(&gateway));
+        let jobs = Jobs::new(Rc::clone(&gateway), None);
         tasks.spawn_local(listen::accept(Rc::clone(&jobs), listener, stop.clone()));
         tasks.spawn_local(serve::tick(jobs));
         Rig { gateway, client: UpstreamClient::new(), address, _dir: dir, notices, stop, _tasks: tasks }

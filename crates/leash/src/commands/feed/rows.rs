@@ -6,7 +6,8 @@ use leash_model::alive::{AliveSession, MemberKind, SessionMember, TreeProcess};
 use leash_model::feed::{FeedRow, RowKind, RowRemedy};
 use leash_model::identity::Identity;
 use leash_model::owner::{Owner, Role};
-use leash_model::view::{HoldingView, OwnerView, SessionView};
+use leash_model::status::{StatusSessionView, StatusView};
+use leash_model::view::{HoldingView, OwnerView, ServerView, SessionView};
 use leash_orphans::{Finding, Verdict};
 
 use super::super::ps;
@@ -61,6 +62,7 @@ fn of_session(session: &AliveSession) -> FeedRow {
         root: None,
         processes: Vec::new(),
         memory_bytes: Some(session.memory_bytes()),
+        calls: held.and_then(|held| held.servers.iter().map(|server| server.calls).sum()),
         in_flight: held.map(|held| held.servers.iter().map(|server| server.in_flight).sum()),
         started_ms: session.started_ms(),
         remedy: if session.can_be_ended() { RowRemedy::End } else { RowRemedy::None },
@@ -77,6 +79,7 @@ fn of_member(member: &SessionMember, held: Option<&SessionView>) -> FeedRow {
         MemberKind::Tree { record, .. } => record.containment,
         MemberKind::Connection { .. } | MemberKind::Upstream { .. } => None,
     };
+    let server = held.and_then(|held| server_of(held, &member.run));
     FeedRow {
         key: format!("run:{}", member.run),
         kind,
@@ -92,16 +95,30 @@ fn of_member(member: &SessionMember, held: Option<&SessionView>) -> FeedRow {
         root: leader(member),
         processes: member.processes().unwrap_or_default().to_vec(),
         memory_bytes: member.memory_bytes(),
-        in_flight: held.and_then(|held| in_flight(held, &member.run)),
+        calls: server.and_then(|server| server.calls),
+        in_flight: server.map(|server| server.in_flight),
         started_ms: member.started_ms,
         remedy: if member.abandoned || !member.is_upstream() { RowRemedy::End } else { RowRemedy::None },
     }
 }
 
-/// The requests in flight of a tree, if it is the only one of its server.
-fn in_flight(held: &SessionView, member: &str) -> Option<usize> {
+/// The server of a tree, if it is the only one of that server: then the requests of the server are its own.
+fn server_of<'h>(held: &'h SessionView, member: &str) -> Option<&'h ServerView> {
     let is_only = |holding: &HoldingView| matches!(holding, HoldingView::Tree { run, .. } if run == member);
-    held.servers.iter().find(|server| matches!(&server.holdings[..], [only] if is_only(only))).map(|one| one.in_flight)
+    held.servers.iter().find(|server| matches!(&server.holdings[..], [only] if is_only(only)))
+}
+
+/// Adds the requests of the client sessions of a gateway.
+pub(super) fn add_calls(rows: &mut [FeedRow], status: &StatusView) {
+    let sessions: HashMap<&str, &StatusSessionView> =
+        status.servers.iter().flat_map(|server| &server.sessions).map(|session| (&*session.id, session)).collect();
+    let Some(length) = sessions.keys().next().map(|id| id.len()) else { return };
+    for row in rows.iter_mut().filter(|row| row.calls.is_none() && row.kind != RowKind::Other) {
+        // The gateway tells the beginning of each id only, because clients present the whole id as a credential.
+        let session = row.session.as_deref().and_then(|id| sessions.get(id.get(..length)?));
+        row.calls = session.and_then(|session| session.calls);
+        row.in_flight = session.and_then(|session| session.in_flight);
+    }
 }
 
 /// The program that a member works for: the client of the gateway, else the host, which is the ancestor rather than a
@@ -164,6 +181,7 @@ fn of_other(finding: &Finding, processes: Vec<TreeProcess>, booted_ms: u64) -> F
         root: Some(finding.root),
         memory_bytes: Some(processes.iter().map(|process| process.memory_bytes).sum()),
         processes,
+        calls: None,
         in_flight: None,
         started_ms: booted_ms + start * 1000 / rustix::param::clock_ticks_per_second().max(1),
         remedy: if finding.verdict == Verdict::OrphanProved { RowRemedy::Reap } else { RowRemedy::None },

@@ -9,6 +9,7 @@ use leash_tree::platform::linux;
 use rustix::event::PollFlags;
 use rustix::process::Signal;
 
+use super::super::attach;
 use super::super::feed::{Looker, follow};
 use super::COLUMNS;
 use crate::args::Ps;
@@ -47,7 +48,7 @@ pub(super) fn watch(args: &Ps, printer: Printer) -> u8 {
     let stop = [(signals.as_fd(), PollFlags::IN), (stdout.as_fd(), PollFlags::empty())];
     let on_screen = !args.json && stdout.is_terminal();
     let (mut feed, mut warned) = (LiveFeed::default(), Vec::new());
-    follow(Looker::new(!args.leashed), &stop, |look| {
+    follow(Looker::new(!args.leashed, attach::socket(None)), &stop, |look| {
         if look.warnings != warned {
             warned.clone_from(&look.warnings);
             warned.iter().for_each(|warning| printer.warning(warning));

@@ -196,7 +196,10 @@ fn cells(line: &TopLine<'_>, state: &TopState, looks: ScreenLooks, ids: &ShortId
             let name = format!("{name}: {}", counted(*servers, "server"));
             vec![name, format!("{processes:>5}"), format!("{:>9}", bytes(*memory))]
         }
-        TopLine::Others => vec!["other programs".to_owned()],
+        TopLine::Others => match state.feed.old_verdicts(now_ms) {
+            Some(age) => vec![format!("other programs, judged {} ago", span(age))],
+            None => vec!["other programs".to_owned()],
+        },
         TopLine::Process { process, depth } => {
             let name = format!("{}{} {}", "  ".repeat(*depth), process.pid, process.command);
             vec![name, String::new(), format!("{:>9}", bytes(process.memory_bytes))]
@@ -235,13 +238,23 @@ fn row_cells(
         format!("{:>9}", row.memory_bytes.map_or_else(|| "-".to_owned(), bytes)),
         state.memory.line(&row.key, SPARK, marks),
         format!("{:>5}", span(now_ms.saturating_sub(row.started_ms))),
-        row.in_flight.map_or_else(|| "-".to_owned(), |calls| calls.to_string()),
+        calls(row),
         kind.to_owned(),
         owner.clone().unwrap_or_else(|| "-".to_owned()),
         // The details have the rest of the sentence.
         row.state.split(':').next().unwrap_or_default().to_owned(),
         row.evidence.join("; "),
     ]
+}
+
+/// All requests, and those that were not answered yet.
+fn calls(row: &FeedRow) -> String {
+    match (row.calls, row.in_flight) {
+        (Some(all), Some(0) | None) => all.to_string(),
+        (Some(all), Some(open)) => format!("{all} ({open} open)"),
+        (None, Some(open)) => open.to_string(),
+        (None, None) => "-".to_owned(),
+    }
 }
 
 fn draw_events(buffer: &mut Buffer, area: Rect, state: &TopState, now_ms: u64) {
@@ -287,7 +300,7 @@ const HELP: [&str; 13] = [
     "r                 reap the selected orphan, after a question",
     "q, Ctrl-C         quit",
     "",
-    "60 S is the memory of the last minute. CALLS are requests in flight.",
+    "60 S is the memory of the last minute. CALLS: all requests (those open).",
     "Given back is the memory of all sessions that ended since boot.",
 ];
 

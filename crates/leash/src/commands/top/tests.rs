@@ -27,6 +27,7 @@ pub(super) fn row(run: &str, memory: u64) -> FeedRow {
         root: serde_json::from_value(serde_json::json!({ "pid": 4000, "start": 1 })).ok(),
         processes: vec![process(4000, 1, "node server.js", memory)],
         memory_bytes: Some(memory),
+        calls: None,
         in_flight: None,
         started_ms: 1_000,
         remedy: RowRemedy::End,

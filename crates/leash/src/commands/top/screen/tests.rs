@@ -259,7 +259,7 @@ fn help_page() {
             "  │r                 reap the selected orphan, after a question              │  "
             "  │q, Ctrl-C         quit                                                    │  "
             "  │                                                                          │  "
-            "--│60 S is the memory of the last minute. CALLS are requests in flight.      │--"
+            "--│60 S is the memory of the last minute. CALLS: all requests (those open).  │--"
             "  │Given back is the memory of all sessions that ended since boot.           │  "
             "  └ Esc closes ──────────────────────────────────────────────────────────────┘  "
             "                                                                                "

@@ -1,8 +1,10 @@
-//! The effects of `leash top`: they run on threads of their own and print nothing.
+//! The effects of `leash top` and of the page: they run on threads of their own and print nothing.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use leash_model::identity::Identity;
+use leash_model::receipt::Receipt;
 use leash_orphans::act::ReapSettings;
 use leash_orphans::{JudgePolicy, Verdict};
 use leash_tree::ledger::logs::tail;
@@ -10,8 +12,8 @@ use leash_tree::ledger::store::Store;
 use leash_tree::platform::proc::Proc;
 use leash_tree::session::Target;
 
-use super::super::survey::Survey;
-use super::super::{end, logs, reap, why};
+use super::survey::Survey;
+use super::{end, logs, reap, why};
 use crate::output::message;
 use crate::places;
 
@@ -45,26 +47,34 @@ pub(super) fn explain(pid: i32) -> Vec<String> {
     }
 }
 
-/// Ends a session or a run, as `leash end` does; one line about it.
-pub(super) fn end(target: Target, name: &str) -> String {
-    match end::end_target(target) {
-        Ok(text) => text.shown(false).lines().next().map_or_else(|| format!("{name} has ended"), str::to_owned),
+/// The end of a row.
+pub(super) struct RowEnd {
+    /// The result for people, one line each.
+    pub(super) lines: Vec<String>,
+    pub(super) receipts: Vec<Receipt>,
+}
+
+/// The first line about an end, for a user who knows the row by this name.
+pub(super) fn told(end: Result<RowEnd, String>, name: &str) -> String {
+    match end {
+        Ok(end) => end.lines.into_iter().next().unwrap_or_else(|| format!("{name} has ended")),
         Err(problem) => format!("{name}: {problem}"),
     }
 }
 
-/// Ends an orphan, as `leash reap --yes` does; one line about it.
-pub(super) fn reap(root: Identity, name: &str) -> String {
+/// Ends a session or a run, as `leash end` does. `socket` is that of the daemon that may hold it.
+pub(super) fn end(target: Target, socket: PathBuf) -> Result<RowEnd, String> {
+    let (text, receipts) = end::end_target(target, socket)?;
+    Ok(RowEnd { lines: text.shown(false).lines().map(str::to_owned).collect(), receipts })
+}
+
+/// Ends an orphan, as `leash reap --yes` does.
+pub(super) fn reap(root: Identity) -> Result<RowEnd, String> {
     let settings = ReapSettings { verdicts: vec![Verdict::OrphanProved], grace: GRACE };
-    let mut survey = match survey() {
-        Ok(survey) => survey,
-        Err(problem) => return format!("{name}: {problem}"),
-    };
-    match reap::end_unprinted(&mut survey, root, &settings, &JudgePolicy::default()) {
-        Ok((receipt, None)) => message::receipt_line(&receipt).shown(false).into_owned(),
-        Ok((_, Some(warning))) => format!("{name} has ended; {warning}"),
-        Err(spared) => format!("{name}: not ended: {spared}"),
-    }
+    let ended = reap::end_unprinted(&mut survey()?, root, &settings, &JudgePolicy::default());
+    let (receipt, warning) = ended.map_err(|spared| format!("not ended: {spared}"))?;
+    let line = message::receipt_line(&receipt).shown(false).into_owned();
+    Ok(RowEnd { lines: std::iter::once(line).chain(warning).collect(), receipts: vec![receipt] })
 }
 
 fn survey() -> Result<Survey, String> {
