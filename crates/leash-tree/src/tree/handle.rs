@@ -5,7 +5,7 @@
 
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::{Child, ChildStdin, ChildStdout};
+use std::process::{Child, ChildStdin, ChildStdout, ExitStatus};
 
 use rustix::event::{PollFd, PollFlags};
 use serde::{Deserialize, Serialize};
@@ -127,17 +127,21 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Waits for the report of the start. A server that runs can write to the socket before the supervisor has reported its
+    /// start, so a failed start is believed only when the supervisor is gone.
     fn await_start(&mut self) -> Result<(), StartFailure> {
+        let mut claimed = None;
         loop {
-            match self.report().ok_or_else(|| ended_early(NO_SUPERVISOR))? {
-                Report::Event(Event::Started { leader, containment, refused, .. }) => {
+            match self.report() {
+                Some(Report::Event(Event::Started { leader, containment, refused, .. })) => {
                     (self.leader, self.containment, self.refused) = (leader, Some(containment), refused);
                     return Ok(());
                 }
-                Report::Event(_) => {}
-                Report::Failed(failure) => return Err(failure),
-                // The report of the start comes before the report of the end, so this does not happen.
-                Report::Over(_) => return Err(ended_early(NO_SUPERVISOR)),
+                Some(Report::Failed(failure)) if self.wait_for_exit().is_some() => return Err(failure),
+                Some(Report::Failed(failure)) => claimed = Some(failure),
+                // The supervisor reports the start before the end, so this is not its word.
+                Some(Report::Event(_) | Report::Over(_)) => {}
+                None => return Err(claimed.unwrap_or_else(|| ended_early(NO_SUPERVISOR))),
             }
         }
     }
@@ -206,17 +210,23 @@ impl Tree {
     /// The result of the tree, after the supervisor's end of the socket was closed.
     fn conclude(&mut self) -> Result<Receipt, SupervisorLost> {
         let receipt = self.claimed.take().ok_or(SupervisorLost)?;
-        let child = self.supervisor.as_mut().ok_or(SupervisorLost)?;
-        let give_up = Moment::now() + limits::KEEPER_ANSWER;
         // An exiting process closes its descriptors a moment before its parent can wait for it.
+        let status = self.wait_for_exit().filter(|status| status.code().is_some());
+        status.map(|_| *receipt).ok_or(SupervisorLost)
+    }
+
+    /// The exit of a supervisor that is about to exit; `None` if it is not.
+    fn wait_for_exit(&mut self) -> Option<ExitStatus> {
+        let child = self.supervisor.as_mut()?;
+        let give_up = Moment::now() + limits::KEEPER_ANSWER;
         loop {
             match child.try_wait() {
-                Ok(Some(status)) if status.code().is_some() => return Ok(*receipt),
+                Ok(Some(status)) => return Some(status),
                 Ok(None) if Moment::now() < give_up => {
                     let now = Moment::now();
                     let _ = poll::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
                 }
-                _ => return Err(SupervisorLost),
+                _ => return None,
             }
         }
     }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command, Stdio};
 
 use rustix::process::Pid;
 use serde_json::Value;
@@ -58,7 +58,12 @@ fn before() {
     fs::write(LAST_PID, HIGH.to_string()).expect("we are root");
     let script =
         tree.on_a_leash("").replacen("exec ", &format!("LEASH_RUNTIME_DIR={} exec ", ledger(&person).display()), 1);
-    let host = Running::start(person.ssh(&script));
+    // The host must outlive this process, so another one holds the end of its stdin: other tests may run until the reboot.
+    let mut holder = Command::new("sleep").arg("infinity").stdout(Stdio::piped()).spawn().expect("sleep starts");
+    let stdin = holder.stdout.take().expect("it is piped");
+    let mut host = person.ssh(&script);
+    host.stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
+    let host = Running(host.spawn().expect("ssh starts"));
     tree.wait_ready();
     until("a complete record", || {
         let list = leash_with_ledger(&person, &["ps", "--json"]).json();
@@ -66,7 +71,7 @@ fn before() {
     });
     fs::write(request(), &person.name).expect("the directory of the box");
     // The reboot ends them.
-    std::mem::forget((person, tree, host));
+    std::mem::forget((person, tree, host, holder));
 }
 
 #[test]

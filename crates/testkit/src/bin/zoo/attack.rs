@@ -86,9 +86,13 @@ impl Leash {
             }
             Attack::ForgeOver => self.say(self.keeper, &json!({ "over": receipt(&wait_for_record()?.1) }))?,
             Attack::ForgeReport => {
+                // The forged reports come before those of the supervisor, if it has not reported the start yet.
+                let supervisor = pidfd_open(self.supervisor, PidfdFlags::empty())?;
+                pidfd_send_signal(&supervisor, Signal::STOP)?;
                 let record = wait_for_record()?.1;
                 self.say(self.supervisor, &failure())?;
                 self.say(self.supervisor, &json!({ "over": receipt(&record) }))?;
+                pidfd_send_signal(&supervisor, Signal::CONT)?;
             }
             Attack::ForgeFailure => {
                 wait_for_record()?;
