@@ -4,7 +4,8 @@
 //!
 //! Clients that come and go also leave holes in the heap, if there were more of them than usual for a moment. So leash
 //! also trims each time that as many clients have left as there were at most. The cost of a trim grows with that
-//! number, so the cost per client stays the same.
+//! number, so the cost per client stays the same. When the last client of a burst has left, leash trims once more: those
+//! that left after the last trim may have used some megabytes.
 
 use std::{cell::Cell, rc::Rc};
 
@@ -22,6 +23,8 @@ struct HeapCount {
     high: Cell<usize>,
     /// The number of items that were dropped since the last trim.
     gone: Cell<usize>,
+    /// True if there were many items at some time since there was none.
+    many: Cell<bool>,
 }
 
 /// Counts one item until it is dropped. Drop it after the item's memory.
@@ -34,14 +37,21 @@ impl HeapTrimmer {
         let level = &self.0;
         level.now.update(|now| now + 1);
         level.high.set(level.high.get().max(level.now.get()));
+        level.many.set(level.many.get() || level.now.get() >= limits::HEAP_TRIM);
         Counted(self.clone())
     }
 
-    /// Counts one item less. Returns true if the heap is to be trimmed: at least three quarters of many items are gone,
-    /// or as many items were dropped as there were at most. After each trim, the count starts from the remaining items.
+    /// Counts one item less. Returns true if the heap is to be trimmed: all or at least three quarters of many items are
+    /// gone, or as many items were dropped as there were at most. After each trim, the count starts from the remaining
+    /// items.
     fn uncount(&self) -> bool {
-        let HeapCount { now, high, gone } = &*self.0;
+        let HeapCount { now, high, gone, many } = &*self.0;
         now.update(|now| now - 1);
+        if now.get() == 0 && many.replace(false) {
+            high.set(0);
+            gone.set(0);
+            return true;
+        }
         if high.get() < limits::HEAP_TRIM {
             return false;
         }
@@ -77,8 +87,9 @@ mod tests {
             (0..most).rev().filter(|_| trimmer.uncount()).collect::<Vec<_>>()
         };
         assert_eq!(lows(limits::HEAP_TRIM - 1), [0; 0]);
-        assert_eq!(lows(limits::HEAP_TRIM), [limits::HEAP_TRIM / 4]);
-        assert_eq!(lows(limits::HEAP_TRIM * 5), [limits::HEAP_TRIM * 5 / 4, limits::HEAP_TRIM * 5 / 16]);
+        assert_eq!(lows(limits::HEAP_TRIM), [limits::HEAP_TRIM / 4, 0]);
+        assert_eq!(lows(limits::HEAP_TRIM * 5), [limits::HEAP_TRIM * 5 / 4, limits::HEAP_TRIM * 5 / 16, 0]);
+        assert_eq!(lows(1), [0; 0], "the burst is over");
     }
 
     #[test]

@@ -163,10 +163,10 @@ fn help_of_watch() {
 
                       Memory is low when less than a quarter of it is available. leash looks
                       once a second. Then it ends proved orphans of any age. Memory is short
-                      when, in addition, some process had to wait for memory in PERCENT of the
-                      last ten seconds (10 by default) and of the last second. Then, if there
-                      are no orphans, leash ends one idle server started with `leash run
-                      --pressure-stop`, the largest first, and looks again.
+                      when, in addition, some process had to wait for memory in PERCENT of
+                      the last ten seconds (10 by default) and of the last second. Then, if
+                      there are no orphans, leash ends one idle server started with `leash
+                      run --pressure-stop`, the largest first, and looks again.
 
                   --install
                       Write and enable a systemd user unit that runs this; with --once, a
