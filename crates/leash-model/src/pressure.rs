@@ -1,4 +1,4 @@
-//! Memory pressure, as pure decisions: whether memory is short, and which tree is stopped next. No clock, no file.
+//! Memory pressure, as pure decisions: how much memory there is, and which tree is stopped next. No clock, no file.
 
 use std::time::Duration;
 

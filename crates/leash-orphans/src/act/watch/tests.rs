@@ -56,7 +56,7 @@ fn two_scans_in_a_row_and_a_minimum_age_are_needed() {
 
 /// The streams of which the kernel says that the other end is closed, and whether a young server is due then.
 #[test]
-fn short_memory_makes_a_young_server_due_only_if_the_kernel_reports_both_ends_closed() {
+fn low_memory_makes_a_young_server_due_only_if_the_kernel_reports_both_ends_closed() {
     use crate::facts::StdioStream::{Stdin, Stdout};
     for (closed, memory_is_low, expected) in [
         (&[Stdin, Stdout][..], true, true),
