@@ -61,7 +61,8 @@ const FEATURES: &str = "mcp-leash-core/rmcp,mcp-leash-core/testing";
 
 /// The tests that run beside the unit tests: those of the binary that are about lifecycles. The others are about files
 /// and texts, or need foreign programs that take long to start. Each is named, so that nothing else is built.
-const TESTS: [&str; 19] = [
+const TESTS: [&str; 21] = [
+    "adopt",
     "bad_days",
     "commands",
     "connect",
@@ -75,6 +76,7 @@ const TESTS: [&str; 19] = [
     "orphans",
     "peer",
     "pid_reuse",
+    "pressure",
     "rmcp",
     "serve",
     "serve_stdio",

@@ -49,21 +49,22 @@ fn short_list() -> Vec<TestRun> {
 
 /// All tests that need a desktop, and the matrix in `unit`.
 fn desktop_list() -> Vec<TestRun> {
-    // The replay uses all memory of the box, so it runs alone.
-    let desktop = TestRun::new("desktop", &["--skip", "replay"]);
-    vec![desktop, TestRun::new("matrix", &["unit::"]), TestRun::new("desktop", &["replay"])]
+    // The replay uses all memory of the box, so it runs alone. The first half of the test with a reboot comes last: its
+    // tree must live until then.
+    vec![
+        TestRun::new("desktop", &["--skip", "replay", "--skip", "reboot"]),
+        TestRun::new("matrix", &["unit::"]),
+        TestRun::new("desktop", &["replay"]),
+        TestRun::new("desktop", &["reboot::before"]),
+    ]
 }
 
 /// The files with process tests that need nothing but the programs of this repository.
 fn all() -> Vec<TestRun> {
     let others = ["sessions", "bad_days", "commands", "library", "orphans", "jobs", "control", "pid_reuse"];
     let others = others.map(|file| TestRun::new(file, &[]));
-    desktop_list()
-        .into_iter()
-        .filter(|run| run.file != "matrix")
-        .chain([TestRun::new("matrix", &[])])
-        .chain(others)
-        .collect()
+    let desktop = desktop_list().into_iter().filter(|run| run.file == "desktop");
+    [TestRun::new("matrix", &[])].into_iter().chain(others).chain(desktop).collect()
 }
 
 pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {

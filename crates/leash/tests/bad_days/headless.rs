@@ -79,6 +79,7 @@ fn check_swept(who: Who, contain: &str) {
         supervisor.signal(signal).expect("cannot signal leash");
         keeper.signal(signal).expect("cannot signal the keeper");
     }
+    assert!(supervisor.wait_gone(wait::LIMIT) && keeper.wait_gone(wait::LIMIT), "a killed process lives");
     let answer = scene.answer(["run", "--", "true"]);
     assert_eq!(answer.code, 0, "{answer:?}");
     check_gone(&scene, &[host.pid()]);
