@@ -39,6 +39,15 @@ const AFTER_HELP: &str = "Exit codes and JSON of every command:\n\
 #[derive(Debug, Parser)]
 #[command(name = "leash", version, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The options of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
     /// Use colours: auto (on a terminal), always or never [default: auto]
     #[arg(
         long,
@@ -50,8 +59,13 @@ pub(crate) struct Cli {
         hide_possible_values = true
     )]
     pub(crate) color: ColorWhen,
-    #[command(subcommand)]
-    pub(crate) command: Command,
+}
+
+/// The parser of `leash run` alone. `run` is started for every server, and the parser of all commands needs half a
+/// millisecond and 250 kB. It can't print a page: whoever asks for one needs [`Cli`].
+pub(crate) fn run_parser() -> clap::Command {
+    let run = Run::augment_args(clap::Command::new("run"));
+    Common::augment_args(clap::Command::new("leash")).subcommand_required(true).subcommand(run)
 }
 
 /// The command.

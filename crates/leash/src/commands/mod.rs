@@ -9,7 +9,7 @@ use leash_tree::platform::launcher::NpmLauncher;
 use leash_tree::tree::first_look::FirstLook;
 
 use self::defaults::DefaultMistake;
-use crate::args::{Cli, Command};
+use crate::args::{self, Cli, Command};
 use crate::exit_code;
 use crate::output::printer::Printer;
 use crate::output::report::ParentReport;
@@ -63,9 +63,19 @@ fn command(styles: Styles) -> clap::Command {
     Cli::command().styles(styles).term_width(width)
 }
 
+fn whole(styles: &Styles, words: &[OsString]) -> Result<clap::ArgMatches, clap::Error> {
+    command(styles.clone()).try_get_matches_from(words)
+}
+
 /// Parses a command line. `leash run` gets the defaults of the options that were not typed.
 fn parse(words: &[OsString], styles: &Styles) -> Result<Result<Cli, DefaultMistake>, clap::Error> {
-    let of = |words: &[OsString]| command(styles.clone()).try_get_matches_from(words);
+    let of = |words: &[OsString]| match words.get(1) {
+        Some(first) if first == "run" => {
+            // A help page, or a mistake: the whole parser knows more about both.
+            args::run_parser().try_get_matches_from(words).or_else(|_| whole(styles, words))
+        }
+        _ => whole(styles, words),
+    };
     let matches = of(words)?;
     let cli = Cli::from_arg_matches(&matches)?;
     let Some(run) = matches.subcommand_matches("run") else { return Ok(Ok(cli)) };
@@ -134,7 +144,7 @@ pub(crate) fn dispatch(first: FirstLook, launcher: NpmLauncher, report: Option<P
         }
         Err(page) => return show_page(&words, &page),
     };
-    cli.color.set();
+    cli.common.color.set();
     // These watch their parent themselves, and tell it as the reason of the end.
     let watches_parent =
         matches!(cli.command, Command::Run(_) | Command::Connect(_) | Command::Attach(_) | Command::Guard(_));
