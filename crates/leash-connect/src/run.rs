@@ -46,7 +46,8 @@ pub(crate) fn watch_owners(
     let signals = linux::listen(&listened(inherited)).map_err(ConnectError::Signals)?;
     linux::survive_file_size_limit();
     let proc = Proc::own().ok();
-    let watches = owner::find(owners, parent, proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
+    let watches =
+        owner::find(owners, parent, rustix::stdio::stdin(), proc.as_ref(), inherited).map_err(ConnectError::Owner)?;
     Ok((watches, signals))
 }
 

@@ -156,6 +156,7 @@ pub(super) fn gateway(settings: Settings, places: Places, book: Book, tell: Box<
         lookup: Rc::new(Lookup::open()),
         resolver: RefCell::new(Some(Resolver::start(&tasks))),
         watchers: Watchers::new(&tasks),
+        supervisor: Arc::default(),
         tasks,
         book,
         keeper_link: KeeperLink::default(),

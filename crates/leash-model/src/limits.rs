@@ -94,6 +94,12 @@ pub const RETRY_LONGEST: Duration = Duration::from_secs(3600);
 /// The most upstream sessions that one receipt names: a connection that lives for months may see many restarts.
 pub const ENDS_NAMED: usize = 16;
 
+/// The time for which a supervisor of many trees stays when it has none: the next tree starts faster then.
+pub const SUPERVISOR_IDLE: Duration = Duration::from_secs(1);
+
+/// The time after which a supervisor of many trees looks again, with the next start, for trees without a living leash.
+pub const SWEEP_AGAIN: Duration = Duration::from_secs(10);
+
 /// The time for the start of a tree, in which leash chooses the containment and executes the server. Most of it is the
 /// user bus on a machine that swaps.
 pub const START: Duration = Duration::from_secs(20);

@@ -89,8 +89,11 @@ pub struct Record {
     pub owners: Vec<Owner>,
     /// The phase of the run.
     pub phase: Phase,
-    /// `leash run` itself.
+    /// The supervisor: `leash run` itself, or the one between a gateway and its keepers.
     pub supervisor: Option<Identity>,
+    /// True if the supervisor holds other trees as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
     /// The keeper.
     pub keeper: Option<Identity>,
     /// The server's first process.

@@ -68,7 +68,7 @@ impl HeapTrimmer {
 impl Drop for Counted {
     fn drop(&mut self) {
         if self.0.uncount() {
-            linux::give_back_memory();
+            linux::give_back_heap();
         }
     }
 }

@@ -213,7 +213,7 @@ impl Jobs {
         let freed = self.freed.get() + 1;
         self.freed.set(freed % limits::JOBS_PER_TRIM);
         if freed == limits::JOBS_PER_TRIM {
-            linux::give_back_memory();
+            linux::give_back_heap();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::{collections::HashMap, rc::Rc};
+use std::{collections::HashMap, rc::Rc, sync::Arc};
 
 use tokio_util::task::TaskTracker;
 
@@ -17,7 +17,7 @@ use crate::{connection::Principals, metrics::Metrics};
 use crate::{response_memory::ResponseMemory, timers::Timers};
 use leash_model::receipt::Reason;
 use leash_tree::owner::{peer::Lookup, peer::resolver::Resolver, peer::watch::Watchers};
-use leash_tree::{ledger::book::Book, places::Places};
+use leash_tree::{ledger::book::Book, places::Places, tree::SharedSupervisor};
 use leash_upstream::heap::{Counted, HeapTrimmer};
 use leash_upstream::{address::HttpTransport, client::UpstreamClient, notice::Notice};
 
@@ -41,6 +41,8 @@ pub(crate) struct Gateway {
     /// Finds clients' processes, until the gateway stops.
     pub(crate) resolver: RefCell<Option<Resolver>>,
     pub(crate) watchers: Watchers,
+    /// The supervisor of all trees of stdio servers.
+    pub(crate) supervisor: Arc<SharedSupervisor>,
     /// The upstream sessions that are open, on disk.
     pub(crate) book: Book,
     /// The same in the memory of the keeper process, with credentials.

@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, OnceCell};
 use std::task::{Context, Poll, ready};
-use std::{future::poll_fn, io, os::fd::OwnedFd, rc::Rc};
+use std::{future::poll_fn, io, os::fd::OwnedFd, rc::Rc, sync::Arc};
 
 use rustix::pipe::PipeFlags;
 use tokio::net::unix::pipe::{Receiver, Sender};
@@ -20,8 +20,9 @@ use leash_model::client::GatewayClient;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::{containment::ContainmentWish, limits, start_failure::StartFailure};
 use leash_tree::contain::slice::SharedBudgets;
+use leash_tree::platform::linux::{self, AsyncPidfd};
 use leash_tree::tree::{Spec, Tree};
-use leash_tree::{blocking, platform::linux, tree::failure::failed};
+use leash_tree::{blocking, tree::failure::failed};
 
 /// A running tree with its pipes.
 pub(super) struct StartedTree {
@@ -55,7 +56,7 @@ impl WatchedTree {
         self.tree.run()
     }
 
-    /// Reaps the tree's supervisor on the blocking pool. The supervisor has reported and exits within about a
+    /// Reaps a supervisor that the tree has for itself, on the blocking pool. It has reported and exits within about a
     /// millisecond, so the caller does not wait for it.
     pub(super) fn reap(self, tasks: &TaskTracker) {
         let tree = self.tree;
@@ -102,9 +103,11 @@ pub(super) async fn start_new(
     let (ours, theirs) = stderr_pipe().map_err(|error| failed("cannot make a pipe for its stderr", error))?;
     let stderr = ServerStderr::read(gateway, &server.name, ours);
     let places = gateway.places.clone();
-    // The start waits about 5 ms for the keeper. On this thread, the gateway would answer no request meanwhile.
+    // The start waits some milliseconds for the keeper. On this thread, the gateway would answer no request meanwhile.
     let token = gateway.tasks.token();
-    let started = blocking::spawn(move || (Tree::start_speaking_to(spec, &places, theirs), token).0).await;
+    let supervisor = Arc::clone(&gateway.supervisor);
+    let started = blocking::spawn(move || (supervisor.start(spec, &places, theirs), token).0).await;
+    watch_supervisor(gateway);
     let mut tree = started.map_err(|_| StartFailure::Ended)??;
     match ends(&mut tree) {
         Ok((input, output, reports)) => {
@@ -128,6 +131,19 @@ pub(super) async fn start_new(
             }
             Err(failed("cannot watch the server", error))
         }
+    }
+}
+
+/// Reaps a new supervisor when it has exited.
+fn watch_supervisor(gateway: &Gateway) {
+    let watch = gateway.supervisor.take_watch().and_then(|pidfd| AsyncPidfd::new(pidfd).ok());
+    if let Some(watch) = watch {
+        let supervisor = Arc::clone(&gateway.supervisor);
+        // Not among the tasks that the gateway waits for: when it stops, nothing is left to reap.
+        tokio::task::spawn_local(async move {
+            let _ = watch.ended().await;
+            supervisor.reap();
+        });
     }
 }
 

@@ -98,7 +98,7 @@ impl WatchMemory {
 
 /// Releases memory that the last scan used, before a longer pause; the next scan allocates it again.
 pub fn release_memory() {
-    linux::give_back_memory();
+    linux::give_back_heap();
     mappings::give_back_program();
 }
 

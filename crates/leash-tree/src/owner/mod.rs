@@ -100,6 +100,12 @@ impl Parent {
         self.fd.filter(|_| self.pid.is_some() && getppid() == self.pid)
     }
 
+    /// The same parent once more, for another tree.
+    pub(crate) fn copy(&self) -> rustix::io::Result<Parent> {
+        let fd = self.fd.as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3)).transpose()?;
+        Ok(Parent { pid: self.pid, fd })
+    }
+
     /// Makes the watch of the parent; an error if it is not our parent any more.
     fn watch(self, proc: Option<&Proc>) -> Result<Option<OwnerWatch>, OwnerError> {
         let Some(pid) = self.pid else {
@@ -112,10 +118,11 @@ impl Parent {
     }
 }
 
-/// Finds the owners and opens the descriptors that report their loss.
+/// Finds the owners and opens the descriptors that report their loss. `input` is the server's stdin.
 pub fn find(
     wishes: &[OwnerWish],
     parent: Parent,
+    input: BorrowedFd<'_>,
     proc: Option<&Proc>,
     signals: InheritedSignals,
 ) -> Result<Vec<OwnerWatch>, OwnerError> {
@@ -128,7 +135,7 @@ pub fn find(
             // `nohup` means that the host further up is not meant as an owner.
             OwnerWish::Ancestor if default && signals.ignores(libc::SIGHUP) => {}
             OwnerWish::Ancestor => watches.extend(proc.map(ancestors).unwrap_or_default()),
-            OwnerWish::Stdin => watches.extend(stdin()?),
+            OwnerWish::Stdin => watches.extend(stdin(input)?),
             OwnerWish::Terminal if default => watches.extend(proc.and_then(|proc| terminal_of(proc, signals))),
             OwnerWish::Terminal => watches.push(terminal().ok_or(OwnerError::NoTerminal)?),
             OwnerWish::Pid(pid) => watches.push(process(*pid, proc)?),
@@ -175,8 +182,7 @@ fn ancestors(proc: &Proc) -> Vec<OwnerWatch> {
 }
 
 /// Stdin, if it has another end: a pipe, a socket or a terminal. A file or /dev/null has no other end to watch.
-fn stdin() -> Result<Option<OwnerWatch>, OwnerError> {
-    let stdin = rustix::stdio::stdin();
+fn stdin(stdin: BorrowedFd<'_>) -> Result<Option<OwnerWatch>, OwnerError> {
     let Ok(stat) = rustix::fs::fstat(stdin) else { return Ok(None) };
     let kind = FileType::from_raw_mode(stat.st_mode);
     let has_other_end = matches!(kind, FileType::Fifo | FileType::Socket) || rustix::termios::isatty(stdin);

@@ -9,6 +9,8 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::linux;
+
 /// A connected pair of control sockets. Message boundaries are kept (SEQPACKET).
 pub fn pair() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
     rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
@@ -33,18 +35,37 @@ pub enum ChannelRead<T> {
 
 /// Receives the next message, if one is waiting.
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> ChannelRead<T> {
+    receive_if(socket, |_| true)
+}
+
+/// Receives the next message of the process `sender`, if one is waiting, and drops those of all others. The kernel says who
+/// sent a message, so no other process can forge one. [`name_senders`] comes first.
+pub(crate) fn receive_from<T: DeserializeOwned>(socket: BorrowedFd<'_>, sender: i32) -> ChannelRead<T> {
+    receive_if(socket, |from| from == Some(sender))
+}
+
+/// Lets the kernel name the sender of each message that comes to this socket.
+pub(crate) fn name_senders(socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
+    rustix::net::sockopt::set_socket_passcred(socket, true)
+}
+
+fn receive_if<T: DeserializeOwned>(socket: BorrowedFd<'_>, accept: impl Fn(Option<i32>) -> bool) -> ChannelRead<T> {
     let mut buffer = Vec::new();
-    let mut received = receive_whole(socket, &mut buffer);
-    if matches!(received, Err(Errno::CONNRESET)) {
-        // The other side exited before it had read all that we sent. The kernel reports that once, before it delivers
-        // the messages that the other side had sent.
-        received = receive_whole(socket, &mut buffer);
-    }
-    match received {
-        Ok(()) if buffer.is_empty() => ChannelRead::Closed,
-        Ok(()) => serde_json::from_slice(&buffer).map_or(ChannelRead::Nothing, ChannelRead::Message),
-        Err(Errno::AGAIN | Errno::INTR) => ChannelRead::Nothing,
-        Err(_) => ChannelRead::Closed,
+    loop {
+        let mut received = receive_whole(socket, &mut buffer);
+        if matches!(received, Err(Errno::CONNRESET)) {
+            // The other side exited before it had read all that we sent. The kernel reports that once, before it
+            // delivers the messages that the other side had sent.
+            received = receive_whole(socket, &mut buffer);
+        }
+        match received {
+            // An empty message would look the same, but has a sender.
+            Ok(None) if buffer.is_empty() => return ChannelRead::Closed,
+            Ok(sender) if !accept(sender) => {}
+            Ok(_) => return serde_json::from_slice(&buffer).map_or(ChannelRead::Nothing, ChannelRead::Message),
+            Err(Errno::AGAIN | Errno::INTR) => return ChannelRead::Nothing,
+            Err(_) => return ChannelRead::Closed,
+        }
     }
 }
 
@@ -56,23 +77,19 @@ pub(crate) fn peek<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Option<T> {
     serde_json::from_slice(&buffer[..length]).ok()
 }
 
-/// Takes one message of any length. An empty buffer means end of file.
-fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<(), Errno> {
+/// Takes one message of any length, and returns its sender, if the kernel names senders. An empty buffer means end of
+/// file.
+fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<Option<i32>, Errno> {
     let look = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
     let (_, length) = rustix::net::recv(socket, &mut [0; 1], look)?;
     buffer.resize(length, 0);
-    rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map(drop)
+    linux::receive_from(socket, buffer).map(|(_, sender)| sender)
 }
 
 /// Writes any value into a memfd, for a process that is about to be executed.
 pub fn write_memfd(content: &impl Serialize) -> std::io::Result<OwnedFd> {
-    memfd(&serde_json::to_vec(content)?)
-}
-
-/// Writes bytes into a memfd.
-pub(crate) fn memfd(bytes: &[u8]) -> std::io::Result<OwnedFd> {
     let mut file = std::fs::File::from(rustix::fs::memfd_create("orders", MemfdFlags::CLOEXEC)?);
-    file.write_all(bytes)?;
+    file.write_all(&serde_json::to_vec(content)?)?;
     rustix::fs::seek(file.as_fd(), rustix::fs::SeekFrom::Start(0))?;
     Ok(file.into())
 }

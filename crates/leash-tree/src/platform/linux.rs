@@ -263,6 +263,53 @@ pub fn receive(fd: BorrowedFd<'_>) -> Option<ReceivedSignal> {
     }
 }
 
+/// Receives a message with the number of the process that sent it, as the kernel says (`SO_PASSCRED` must be set). The
+/// message is cut if the buffer is too short. Never waits.
+pub(crate) fn receive_from(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Option<i32>), Errno> {
+    // SAFETY: all pointers are to memory that lives across the calls, with its length. The kernel fills in the control
+    // message, which is read through the CMSG functions only; `ucred` is plain data.
+    unsafe {
+        let mut data = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
+        let mut control = [0u64; 8];
+        let mut message: libc::msghdr = std::mem::zeroed();
+        message.msg_iov = &raw mut data;
+        message.msg_iovlen = 1;
+        message.msg_control = control.as_mut_ptr().cast();
+        message.msg_controllen = size_of_val(&control) as _;
+        let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
+        let length = check(libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) as i64)?;
+        let mut sender = None;
+        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
+        while !header.is_null() {
+            match ((*header).cmsg_level, (*header).cmsg_type) {
+                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
+                    sender = Some(libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned().pid);
+                }
+                // No process of leash sends descriptors here. If another one does, they must not stay open.
+                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => close_sent(header),
+                _ => {}
+            }
+            header = libc::CMSG_NXTHDR(&raw const message, header);
+        }
+        Ok((length as usize, sender))
+    }
+}
+
+/// Closes the descriptors in a control message.
+///
+/// # Safety
+/// The kernel has just filled in the message, and no other code knows the descriptors.
+unsafe fn close_sent(header: *const libc::cmsghdr) {
+    // SAFETY: by contract. The length in the header includes the header.
+    unsafe {
+        let first = libc::CMSG_DATA(header).cast::<RawFd>();
+        let bytes = (*header).cmsg_len as usize - (first as usize - header as usize);
+        for number in 0..bytes / size_of::<RawFd>() {
+            libc::close(first.add(number).read_unaligned());
+        }
+    }
+}
+
 /// Blocks every signal that can be blocked.
 pub(crate) fn block_all() {
     // SAFETY: the set is initialised by sigfillset and lives across the call.
@@ -404,8 +451,24 @@ pub fn give_back_large_buffers(from: i32) {
     let _ = from;
 }
 
+/// Gives memory that this process used once back to the kernel: freed memory that the allocator keeps, and the part of the
+/// stack that deeper calls have used. Only for the main thread.
+pub(crate) fn give_back_memory() {
+    give_back_heap();
+    /// What this function and `madvise` may use of the stack.
+    const IN_USE: usize = 16 << 10;
+    /// The kernel leaves at least 1 MiB below the stack free of other mappings.
+    const USED_ONCE: usize = 512 << 10;
+    let page = rustix::param::page_size();
+    let here = ptr::from_ref(&page) as usize / page * page;
+    let start = here.saturating_sub(USED_ONCE);
+    // SAFETY: memory below the stack pointer belongs to no call that still runs. Where nothing is mapped, the kernel
+    // changes nothing.
+    unsafe { libc::madvise(start as *mut libc::c_void, here - IN_USE - start, libc::MADV_DONTNEED) };
+}
+
 /// Gives freed memory that the allocator keeps back to the kernel.
-pub fn give_back_memory() {
+pub fn give_back_heap() {
     // dlmalloc of the static program gives back the end of its heap and empty segments by itself.
     #[cfg(target_env = "gnu")]
     // SAFETY: it takes no pointer, and touches only memory that is not allocated.
@@ -441,6 +504,21 @@ pub(crate) fn give_back_pages(pages: &super::mappings::UnchangedPages) {
     // SAFETY: the type guarantees that the pages map a file, are read-only and do not differ from the file. A failure
     // leaves them where they are.
     unsafe { libc::madvise(range.start as *mut libc::c_void, range.len(), libc::MADV_DONTNEED) };
+}
+
+/// Replaces the command line that `ps` shows for this process. The old text is overwritten where the kernel put it, so
+/// the process must not read its arguments any more. Without /proc it keeps the old one.
+pub(crate) fn set_command_line(text: &[u8]) {
+    let Some(range) = super::proc::own_arguments().filter(|range| range.len() > text.len() + 1) else { return };
+    // SAFETY: the kernel says that the range holds the arguments of this process, in its stack, which it may write to. No
+    // other thread reads them.
+    unsafe {
+        let start = range.start as *mut u8;
+        ptr::write_bytes(start, 0, range.len());
+        ptr::copy_nonoverlapping(text.as_ptr(), start, text.len());
+        // Tells the kernel that the text ends at its first NUL.
+        start.add(range.len() - 1).write(1);
+    }
 }
 
 /// Ends this process at once, without destructors or exit handlers: a forked copy of a keeper must not run them.

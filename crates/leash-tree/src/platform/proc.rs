@@ -175,7 +175,13 @@ impl Proc {
     /// All descendants of a process, parents before children. Misses a process whose parent dies during the walk,
     /// because it moves up to the subreaper. Callers repeat the walk until no new process appears.
     pub fn descendants(&self, root: i32) -> ProcessList<i32> {
+        self.descendants_without(root, &HashSet::new())
+    }
+
+    /// The same as [`Proc::descendants`], without some children of the root and all that is below them.
+    pub(crate) fn descendants_without(&self, root: i32, left_out: &HashSet<i32>) -> ProcessList<i32> {
         let mut below = self.children(root);
+        below.found.retain(|child| !left_out.contains(child));
         let mut seen: HashSet<i32> = below.found.iter().copied().collect();
         let mut next = 0;
         while let Some(&pid) = below.found.get(next) {
@@ -256,6 +262,15 @@ impl Proc {
         let first = self.argv(pid).first().and_then(|arg| base(Path::new(arg)));
         comm.into_iter().chain(exe).chain(first).collect()
     }
+}
+
+/// The addresses at which the kernel has put the arguments of this process; `None` without /proc.
+pub(crate) fn own_arguments() -> Option<std::ops::Range<usize>> {
+    let stat = read_small("/proc/self/stat")?;
+    // The first field after the name is number 3; arg_start is field 48, arg_end field 49.
+    let mut fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace().skip(45).map(str::parse);
+    let range = fields.next()?.ok()?..fields.next()?.ok()?;
+    (range.start > 0).then_some(range)
 }
 
 /// Reads a small text file whole; `None` if it can't be read. /proc files report no length, so the buffer starts at 1

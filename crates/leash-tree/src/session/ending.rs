@@ -261,7 +261,9 @@ impl<'a> Ending<'a> {
         for attendant in attendants(member, self.proc) {
             // A stopped process of leash must run to receive the signal.
             let _ = attendant.signal(Signal::CONT);
-            let _ = linux::queue(attendant.as_fd(), END_SIGNAL, value);
+            if !is_shared(member, &attendant) {
+                let _ = linux::queue(attendant.as_fd(), END_SIGNAL, value);
+            }
         }
     }
 
@@ -309,7 +311,11 @@ impl<'a> Ending<'a> {
     /// write to the record. So a process counts as leash's only if it also holds the run's lock open.
     fn kill_attendants(&self, store: Option<&Store>, member: &SessionMember, attendants: &[HeldProcess]) {
         let (MemberKind::Tree { .. }, Some(store)) = (&member.kind, store) else { return };
-        let is_ours = |held: &&HeldProcess| store.is_lock_open_in(&member.run, held.id.pid);
+        let is_stopped = |held: &HeldProcess| self.proc.stat(held.id.pid).is_some_and(|stat| stat.is_stopped());
+        let is_ours = |held: &&HeldProcess| {
+            // With a shared supervisor all of its trees end. If it is stopped, it can look after none of them anyway.
+            store.is_lock_open_in(&member.run, held.id.pid) && (!is_shared(member, held) || is_stopped(held))
+        };
         let ours: Vec<&HeldProcess> = attendants.iter().filter(is_ours).collect();
         self.record_members(store, &member.run, &ours);
         for attendant in ours {
@@ -373,6 +379,12 @@ fn patience(member: &SessionMember) -> Duration {
         }
         MemberKind::Connection { .. } | MemberKind::Upstream { .. } => limits::DELETE_GIVE_UP + limits::KEEPER_SLACK,
     }
+}
+
+/// True if a process of leash looks after other members, too.
+fn is_shared(member: &SessionMember, attendant: &HeldProcess) -> bool {
+    let MemberKind::Tree { record, .. } = &member.kind else { return false };
+    record.shared && record.supervisor.is_some_and(|supervisor| attendant.id.is(&supervisor))
 }
 
 /// The processes of leash that look after a member, if they are still the recorded ones.

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpid};
 
 use super::strays;
 use crate::contain::leaf::Leaf;
@@ -46,6 +46,8 @@ pub(crate) struct ContainedTree {
     pub(crate) pid_one: bool,
     /// PID namespaces that members were seen to enter.
     pub(crate) entered: BTreeSet<u64>,
+    /// Children of ours that are the keepers of other trees. They and all processes below them are not members.
+    pub(crate) others: HashSet<i32>,
 }
 
 /// The result of one look at all members.
@@ -93,6 +95,7 @@ impl ContainedTree {
             sigkilled: HashSet::new(),
             pid_one,
             entered: BTreeSet::new(),
+            others: HashSet::new(),
         }
     }
 
@@ -107,7 +110,7 @@ impl ContainedTree {
         // Read in any case: the leaf wakes polls until its state has been read.
         let mut populated = self.leaf.as_ref().is_some_and(Leaf::populated);
         loop {
-            match rustix::process::wait(WaitOptions::NOHANG) {
+            match self.wait() {
                 Ok(Some((pid, status))) => {
                     self.note(pid.as_raw_pid(), status.as_raw());
                     populated = self.leaf.as_ref().is_some_and(Leaf::populated);
@@ -124,6 +127,35 @@ impl ContainedTree {
         }
     }
 
+    /// Reaps a dead child; `Ok(None)` if all of them live, ECHILD if there is none. The keepers of other trees do not count:
+    /// their own trees need them.
+    fn wait(&self) -> rustix::io::Result<Option<(Pid, WaitStatus)>> {
+        let Some(proc) = self.proc.filter(|_| !self.others.is_empty()) else {
+            return rustix::process::wait(WaitOptions::NOHANG);
+        };
+        let mut is_listed = false;
+        for _ in 0..LOOKS {
+            let listed = proc.children(getpid().as_raw_pid());
+            is_listed |= !listed.complete;
+            for child in listed.found.into_iter().filter(|child| !self.others.contains(child)) {
+                is_listed = true;
+                // An error: a tracer holds the dead child, and alone can reap it.
+                if let Ok(Some(dead)) = rustix::process::waitpid(Pid::from_raw(child), WaitOptions::NOHANG) {
+                    return Ok(Some(dead));
+                }
+            }
+            if is_listed {
+                return Ok(None);
+            }
+        }
+        Err(Errno::CHILD)
+    }
+
+    /// All descendants of ours, without the other trees.
+    pub(crate) fn below(&self, proc: &Proc) -> ProcessList<i32> {
+        proc.descendants_without(getpid().as_raw_pid(), &self.others)
+    }
+
     /// True if every process that is left is on the spare list, or is dead and held by a tracer, which alone can reap
     /// it. One look could miss a process whose parent dies during the look. So several looks must agree, without a
     /// death in between: a process that hops from fork to fork leaves a dead parent to us each time.
@@ -133,7 +165,7 @@ impl ContainedTree {
             if !self.looks_settled(&proc) {
                 return false;
             }
-            match rustix::process::wait(WaitOptions::NOHANG) {
+            match self.wait() {
                 Ok(None) => {}
                 Ok(Some((pid, status))) => {
                     self.note(pid.as_raw_pid(), status.as_raw());
@@ -154,9 +186,9 @@ impl ContainedTree {
         };
         // Check the children first: as long as one of them lives, which is nearly always, nothing else needs to be
         // read.
-        all_settled(&proc.children(getpid().as_raw_pid()))
-            && all_settled(&self.in_leaf())
-            && self.own_strays().proves_none()
+        let mut children = proc.children(getpid().as_raw_pid());
+        children.found.retain(|child| !self.others.contains(child));
+        all_settled(&children) && all_settled(&self.in_leaf()) && self.own_strays().proves_none()
     }
 
     fn in_leaf(&self) -> ProcessList<i32> {
@@ -169,7 +201,7 @@ impl ContainedTree {
             return HashSet::new();
         }
         let all = proc.all().found;
-        let members = proc.descendants(getpid().as_raw_pid()).found.into_iter().chain(self.in_leaf().found);
+        let members = self.below(proc).found.into_iter().chain(self.in_leaf().found);
         let mut family: HashSet<i32> = members.filter(|pid| self.spared(proc, *pid)).collect();
         loop {
             let before = family.len();
@@ -224,7 +256,8 @@ impl ContainedTree {
         };
         // If some children cannot be listed now, `wait` still reports that they exist.
         let children = proc.children(getpid().as_raw_pid()).found;
-        children.into_iter().filter(|pid| !self.spared(&proc, *pid)).collect()
+        let is_ours = |pid: &i32| !self.others.contains(pid) && !self.spared(&proc, *pid);
+        children.into_iter().filter(is_ours).collect()
     }
 
     /// All members of the tree, as far as they can be held at once.
@@ -240,7 +273,7 @@ impl ContainedTree {
     pub(crate) fn each_member(&self, mut visit: impl FnMut(HeldProcess)) -> bool {
         let Some(proc) = self.proc else { return false };
         let me = getpid().as_raw_pid();
-        let below = if self.containment == Containment::Group { self.group(&proc) } else { proc.descendants(me) };
+        let below = if self.containment == Containment::Group { self.group(&proc) } else { self.below(&proc) };
         let leaf = self.in_leaf();
         let mut complete = below.complete && leaf.complete;
         let mut family: HashSet<i32> = below.found.iter().copied().chain([me]).collect();
@@ -277,7 +310,7 @@ impl ContainedTree {
 
     /// `group`: the members of the leader's group among our descendants.
     fn group(&self, proc: &Proc) -> ProcessList<i32> {
-        let below = proc.descendants(getpid().as_raw_pid());
+        let below = self.below(proc);
         let mut group = ProcessList { found: Vec::new(), complete: below.complete };
         for pid in below.found {
             match proc.try_stat(pid) {

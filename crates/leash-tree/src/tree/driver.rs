@@ -5,6 +5,7 @@
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::event::PollFlags;
@@ -57,7 +58,7 @@ pub(crate) struct TreeDriver {
     pub(crate) record: Record,
     locked_run: LockedRun,
     watches: Vec<OwnerWatch>,
-    signals: OwnedFd,
+    signals: Rc<OwnedFd>,
     /// The supervisor, as long as it lives. `None` in a supervisor that took over.
     supervisor: Option<SupervisorLink>,
     expires: Option<Moment>,
@@ -89,7 +90,7 @@ pub(crate) struct TreeDriverParts {
     pub(crate) record: Record,
     pub(crate) locked_run: LockedRun,
     pub(crate) watches: Vec<OwnerWatch>,
-    pub(crate) signals: OwnedFd,
+    pub(crate) signals: Rc<OwnedFd>,
     pub(crate) grace: Duration,
     pub(crate) stderr: Option<StderrCopy>,
 }
@@ -384,6 +385,7 @@ impl TreeDriver {
         if now >= self.snapshots.due {
             self.snapshots.next(now);
             self.snapshot();
+            linux::give_back_memory();
         }
         // Use one time for both: between two readings of the clock the deadline could pass unnoticed.
         let now = Moment::now();

@@ -1,41 +1,33 @@
 //! The handle of a tree, for programs that use the library.
 //!
-//! The program starts a supervisor process of its own, which runs exactly what `leash run` runs. So the tree ends if
-//! the program ends it, drops it, exits, crashes or is killed. The program's own children and signals are left alone.
+//! The program starts a supervisor process of its own, which runs what `leash run` runs. So the tree ends if the program
+//! ends it, drops it, exits, crashes or is killed. The program's own children and signals are left alone. A program that
+//! starts many trees has one supervisor for all of them, a [`SharedSupervisor`].
 
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::{Child, ChildStdin, ChildStdout, ExitStatus};
+use std::process::{ChildStdin, ChildStdout};
+use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::pipe::PipeFlags;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::control::fds;
-use super::driver::{END_SIGNAL, FORCE_VALUE};
 use super::failure::{ended_early, failed};
-use super::first_look::FirstLook;
 use super::spec::Spec;
-use super::supervisor;
-use crate::owner::{OwnerWatch, StatedEnd};
+use super::supervisor_handle::{NO_SUPERVISOR, StartRequest, SupervisorHandle};
+use crate::owner::StatedEnd;
 use crate::places::Places;
 use crate::platform::channel::{self, ChannelRead};
-use crate::platform::command::{self, Launch};
-use crate::platform::{identity, linux, poll};
+use crate::platform::command;
+use crate::platform::{identity, poll};
 use leash_model::client::GatewayClient;
-use leash_model::clock::{Moment, timeout_until};
 use leash_model::containment::{Containment, Refusal};
 use leash_model::event::Event;
-use leash_model::limits;
-use leash_model::owner::{Owner, OwnerWish};
+use leash_model::owner::OwnerWish;
 use leash_model::receipt::{Reason, Receipt};
 use leash_model::start_failure::StartFailure;
-
-/// `argv[0]` of a supervisor that a library user started.
-pub(crate) const SUPERVISOR: &str = "mcp-supervisor";
-
-/// The step that failed if there is no supervisor.
-const NO_SUPERVISOR: &str = "cannot start a supervisor";
 
 /// The supervisor of a running tree was killed. The keeper ends the tree; its receipt is in the receipts file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -45,7 +37,7 @@ pub struct SupervisorLost;
 /// A message from the supervisor to the handle.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-enum Report {
+pub(super) enum Report {
     Event(Event),
     Failed(StartFailure),
     Over(Box<Receipt>),
@@ -69,7 +61,7 @@ enum Report {
 /// ```
 #[derive(Debug)]
 pub struct Tree {
-    supervisor: Option<Child>,
+    supervisor: Arc<SupervisorHandle>,
     control: OwnedFd,
     stdin: Option<ChildStdin>,
     stdout: Option<ChildStdout>,
@@ -78,72 +70,88 @@ pub struct Tree {
     leader: Option<i32>,
     containment: Option<Containment>,
     refused: Vec<Refusal>,
-    /// The receipt that was reported. It counts only if the supervisor has exited by itself: any process of the same
-    /// user can write to the socket, but a supervisor exits only after its own proof.
-    claimed: Option<Box<Receipt>>,
 }
 
 impl Tree {
     /// Starts a server with its stdin and stdout piped to us, and returns when it runs. Its owners are this process,
     /// the pipe and this handle, whatever the specification says about parent and terminal.
     pub fn start(spec: Spec, places: &Places) -> Result<Tree, StartFailure> {
-        Tree::launch(spec, places, None)
+        Tree::start_in(|| SupervisorHandle::launch(places).map(Arc::new), spec, places, None, true)
     }
 
     /// The same as [`Tree::start`], with another stderr than ours.
     pub fn start_speaking_to(spec: Spec, places: &Places, stderr: OwnedFd) -> Result<Tree, StartFailure> {
-        Tree::launch(spec, places, Some(stderr))
+        Tree::start_in(|| SupervisorHandle::launch(places).map(Arc::new), spec, places, Some(stderr), true)
     }
 
-    fn launch(spec: Spec, places: &Places, stderr: Option<OwnedFd>) -> Result<Tree, StartFailure> {
+    /// Starts a server in the supervisor that `find` returns.
+    pub(super) fn start_in(
+        find: impl Fn() -> Result<Arc<SupervisorHandle>, StartFailure>,
+        spec: Spec,
+        places: &Places,
+        stderr: Option<OwnedFd>,
+        is_last: bool,
+    ) -> Result<Tree, StartFailure> {
         let mut wishes = vec![OwnerWish::Parent, OwnerWish::Stdin];
         wishes.extend(spec.owners.iter().filter(|wish| matches!(wish, OwnerWish::Pid(_))));
-        let spec = spec.owners(wishes);
-        let (ours, theirs) = channel::pair().map_err(|errno| failed(NO_SUPERVISOR, errno))?;
-        let orders = channel::write_memfd(&(&spec, places)).map_err(|error| failed(NO_SUPERVISOR, error))?;
-        let mut given = vec![(theirs, fds::CONTROL), (orders, fds::ORDERS)];
-        given.extend(stderr.map(|stderr| (stderr, 2)));
-        let mut child = command::launch(Launch {
-            program: &places.program,
-            role: SUPERVISOR,
-            arguments: &[],
-            fds: given,
-            piped: true,
-        })
-        .map_err(|error| failed(NO_SUPERVISOR, error))?;
+        let mut spec = spec.owners(wishes);
+        // First, so that a variable that the specification sets stays.
+        spec.env.splice(0..0, command::withheld_names().into_iter().map(|name| (name, None)));
+        let failed = |error: std::io::Error| failed(NO_SUPERVISOR, error);
+        let pipe = || rustix::pipe::pipe_with(PipeFlags::CLOEXEC).map_err(std::io::Error::from);
+        let (control, handle) = channel::pair().map_err(|errno| failed(errno.into()))?;
+        channel::name_senders(control.as_fd()).map_err(|errno| failed(errno.into()))?;
+        let (server_stdin, stdin) = pipe().map_err(failed)?;
+        let (stdout, server_stdout) = pipe().map_err(failed)?;
+        let stderr = stderr.map_or_else(|| rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3), Ok);
+        let request = StartRequest {
+            handle,
+            orders: channel::write_memfd(&(&spec, places)).map_err(failed)?,
+            stdin: server_stdin,
+            stdout: server_stdout,
+            stderr: stderr.map_err(|errno| failed(errno.into()))?,
+        };
+        let mut supervisor = find()?;
+        if supervisor.start(&request, is_last).is_err() {
+            // It had nothing to do and exited in this moment.
+            supervisor = find()?;
+            supervisor.start(&request, is_last).map_err(failed)?;
+        }
+        drop(request);
         let mut tree = Tree {
-            control: ours,
-            stdin: child.stdin.take(),
-            stdout: child.stdout.take(),
-            supervisor: Some(child),
+            supervisor,
+            control,
+            stdin: Some(stdin.into()),
+            stdout: Some(stdout.into()),
             session: spec.session_id().to_owned(),
             run: spec.run_id().to_owned(),
             leader: None,
             containment: None,
             refused: Vec::new(),
-            claimed: None,
         };
         tree.await_start()?;
         Ok(tree)
     }
 
-    /// Waits for the report of the start. A server that runs can write to the socket before the supervisor has reported its
-    /// start, so a failed start is believed only when the supervisor is gone.
+    /// Waits for the report of the start.
     fn await_start(&mut self) -> Result<(), StartFailure> {
-        let mut claimed = None;
         loop {
             match self.report() {
                 Some(Report::Event(Event::Started { leader, containment, refused, .. })) => {
                     (self.leader, self.containment, self.refused) = (leader, Some(containment), refused);
                     return Ok(());
                 }
-                Some(Report::Failed(failure)) if self.wait_for_exit().is_some() => return Err(failure),
-                Some(Report::Failed(failure)) => claimed = Some(failure),
-                // The supervisor reports the start before the end, so this is not its word.
+                Some(Report::Failed(failure)) => return Err(failure),
+                // The supervisor reports the start before the end.
                 Some(Report::Event(_) | Report::Over(_)) => {}
-                None => return Err(claimed.unwrap_or_else(|| ended_early(NO_SUPERVISOR))),
+                None => return Err(ended_early(NO_SUPERVISOR)),
             }
         }
+    }
+
+    /// The next message of the supervisor. Every process of this user can write to the socket, but the kernel says who did.
+    fn receive(&self) -> ChannelRead<Report> {
+        channel::receive_from(self.control.as_fd(), self.supervisor.pid())
     }
 
     /// The server's stdin. Dropping it is how MCP asks a server to exit, and begins the end of the tree.
@@ -196,37 +204,11 @@ impl Tree {
     /// descriptor becomes readable when a new call is worthwhile.
     pub fn poll_over(&mut self) -> Option<Result<Receipt, SupervisorLost>> {
         loop {
-            match channel::receive(self.control.as_fd()) {
-                ChannelRead::Message(Report::Over(receipt)) => self.claimed = Some(receipt),
-                // The server runs, so the supervisor reports no failed start. Only another process would.
+            match self.receive() {
+                ChannelRead::Message(Report::Over(receipt)) => return Some(Ok(*receipt)),
                 ChannelRead::Message(Report::Event(_) | Report::Failed(_)) => {}
-                ChannelRead::Closed => return Some(self.conclude()),
-                // The supervisor closes the socket when it exits.
+                ChannelRead::Closed => return Some(Err(SupervisorLost)),
                 ChannelRead::Nothing => return None,
-            }
-        }
-    }
-
-    /// The result of the tree, after the supervisor's end of the socket was closed.
-    fn conclude(&mut self) -> Result<Receipt, SupervisorLost> {
-        let receipt = self.claimed.take().ok_or(SupervisorLost)?;
-        // An exiting process closes its descriptors a moment before its parent can wait for it.
-        let status = self.wait_for_exit().filter(|status| status.code().is_some());
-        status.map(|_| *receipt).ok_or(SupervisorLost)
-    }
-
-    /// The exit of a supervisor that is about to exit; `None` if it is not.
-    fn wait_for_exit(&mut self) -> Option<ExitStatus> {
-        let child = self.supervisor.as_mut()?;
-        let give_up = Moment::now() + limits::KEEPER_ANSWER;
-        loop {
-            match child.try_wait() {
-                Ok(Some(status)) => return Some(status),
-                Ok(None) if Moment::now() < give_up => {
-                    let now = Moment::now();
-                    let _ = poll::poll(&mut [], Some(&timeout_until(now + limits::KILL_ROUND, now)));
-                }
-                _ => return None,
             }
         }
     }
@@ -241,22 +223,18 @@ impl Tree {
     /// The keeper of the tree: all living processes that the server started are below it.
     pub fn keeper(&self, proc: &crate::platform::proc::Proc) -> Option<identity::HeldProcess> {
         let above = self.leader.and_then(|leader| proc.stat(leader)).map(|stat| stat.ppid);
-        let supervisor = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok())?;
+        let supervisor = self.supervisor.pid();
         // If the leader has already exited or lives in a namespace, take the supervisor's only child.
-        let keeper = above
-            .into_iter()
-            .chain(proc.children(supervisor).found)
-            .find(|pid| proc.stat(*pid).is_some_and(|stat| stat.ppid == supervisor))?;
+        let children = proc.children(supervisor).found;
+        let only = (children.len() == 1).then(|| children[0]);
+        let keeper =
+            above.into_iter().chain(only).find(|pid| proc.stat(*pid).is_some_and(|stat| stat.ppid == supervisor))?;
         identity::HeldProcess::open(proc, keeper)
     }
 
     /// Ends the grace: the keeper kills what is left. For a tree whose end was requested.
     pub fn hurry(&self) {
-        let pid = self.supervisor.as_ref().and_then(|child| i32::try_from(child.id()).ok());
-        // We have not waited for it, so no other process has its number.
-        if let Some(supervisor) = pid.and_then(|pid| identity::pidfd(pid).ok()) {
-            let _ = linux::queue(supervisor.as_fd(), END_SIGNAL, FORCE_VALUE);
-        }
+        self.supervisor.hurry(&self.run);
     }
 
     /// Ends the tree. Returns when every process is gone, or when it is clear which ones are left.
@@ -275,11 +253,13 @@ impl Tree {
         }
     }
 
-    /// Waits until the supervisor has exited, so that it leaves no zombie. If the tree is over, the supervisor is about
-    /// to exit; if not, this waits for the end.
-    pub fn reap(mut self) {
-        if let Some(mut child) = self.supervisor.take() {
-            let _ = child.wait();
+    /// Waits until a supervisor of its own has exited, so that it leaves no zombie. If the tree is over, the supervisor is
+    /// about to exit; if not, this waits for the end.
+    pub fn reap(self) {
+        let Tree { supervisor, control, stdin, stdout, .. } = self;
+        drop((control, stdin, stdout));
+        if let Some(supervisor) = Arc::into_inner(supervisor) {
+            supervisor.wait();
         }
     }
 
@@ -287,7 +267,7 @@ impl Tree {
     /// server blocked on a full pipe can't see the end of its stdin.
     fn report(&mut self) -> Option<Report> {
         loop {
-            match channel::receive(self.control.as_fd()) {
+            match self.receive() {
                 ChannelRead::Message(report) => return Some(report),
                 ChannelRead::Closed => return None,
                 ChannelRead::Nothing => {}
@@ -316,25 +296,6 @@ impl AsFd for Tree {
     /// The descriptor that becomes readable when [`Tree::poll_over`] may have a result.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
-    }
-}
-
-impl Drop for Tree {
-    /// The last resort: closing the handle makes the supervisor end the tree in the background. A thread reaps the
-    /// supervisor, because a child that its parent does not wait for stays a zombie.
-    fn drop(&mut self) {
-        // Closed now and not after this function: the thread below waits for the supervisor, which must notice the
-        // close.
-        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
-        self.stdin = None;
-        self.stdout = None;
-        if let Some(mut child) = self.supervisor.take() {
-            if matches!(child.try_wait(), Ok(Some(_))) {
-                return;
-            }
-            let reaper = std::thread::Builder::new().name("leash-reaper".to_owned());
-            let _ = reaper.spawn(move || child.wait());
-        }
     }
 }
 
@@ -378,21 +339,4 @@ fn wait_for(control: BorrowedFd<'_>, stdout: Option<&ChildStdout>) -> bool {
     fds.extend(stdout.map(|stdout| PollFd::new(stdout, PollFlags::IN)));
     let _ = poll::poll(&mut fds, None);
     fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
-}
-
-/// Runs as the supervisor of a library user's tree.
-pub(crate) fn supervise() {
-    let first = FirstLook::take();
-    let (Ok(control), Ok(orders)) = (linux::inherited_fd(fds::CONTROL), linux::inherited_fd(fds::ORDERS)) else {
-        return;
-    };
-    let Some((spec, places)) = channel::read_memfd::<(Spec, Places)>(orders) else { return };
-    let Ok(watched) = rustix::io::fcntl_dupfd_cloexec(&control, 3) else { return };
-    let owners = vec![OwnerWatch::new(Owner::Handle, watched)];
-    let tell = |report: &Report| channel::send(control.as_fd(), report);
-    let over = supervisor::supervise_for(&spec, &places, first, owners, &mut |event| tell(&Report::Event(event)));
-    tell(&match over {
-        Ok(receipt) => Report::Over(Box::new(receipt)),
-        Err(failure) => Report::Failed(failure),
-    });
 }

@@ -1,23 +1,25 @@
 //! The keeper: the small process between the supervisor and the server. It ends the tree even if the supervisor is
-//! killed. It is leash executed again without anything large in memory. It has one thread, its own session, and a
-//! command line without the tool's name, so that `pkill -9 -f leash` does not kill both.
+//! killed. It is a fork of the supervisor and shares the memory that neither of them changes. It has one thread, its own
+//! session, and a command line without the tool's name, so that `pkill -9 -f leash` does not kill both.
 
 use std::collections::BTreeMap;
 use std::env;
 use std::ffi::{CStr, OsStr, OsString};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
+use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::process::{getpid, getppid};
+use rustix::process::{Resource, Rlimit, getpid, getppid, getrlimit, setrlimit};
 
 use super::contained_tree::ContainedTree;
-use super::control::{self, CommandLine, KeeperReport, Orders, fds};
+use super::control::{CommandLine, KeeperReport, Orders, fds};
 use super::driver::{END_SIGNAL, SupervisorLink, TreeDriver, TreeDriverParts};
 use super::failure::failed;
-use super::handle::{self, SUPERVISOR};
 use super::stderr_copy::{StderrCopy, StderrPipe};
+use super::supervisor_handle::SUPERVISOR;
+use super::supervisor_of_many;
 use crate::contain::caps::CapSetting;
 use crate::contain::leaf::{self, Leaf};
 use crate::contain::slice::BudgetSlice;
@@ -36,8 +38,8 @@ use leash_model::error::{Cause, shown};
 use leash_model::record::Phase;
 use leash_model::start_failure::StartFailure;
 
-/// The `argv[0]` of leash in keeper mode.
-pub(crate) const KEEPER: &str = "mcp-keeper";
+/// The command line of a keeper, in `ps`.
+const KEEPER: &[u8] = b"mcp-keeper";
 
 /// Signals that a keeper reads or ignores. None of them may end it.
 pub const SIGNALS: [i32; 11] = [
@@ -54,9 +56,10 @@ pub const SIGNALS: [i32; 11] = [
     libc::SIGTTOU,
 ];
 
-/// Runs as a keeper. Returns when the tree is over, or when none could be started.
-pub(crate) fn run() {
-    if let Some(keeper) = Keeper::prepare() {
+/// Runs as a keeper, in a process that its supervisor has just forked. Returns when the tree is over, or when none could be
+/// started.
+pub(crate) fn run(orders: Orders, command: CommandLine) {
+    if let Some(keeper) = Keeper::prepare(orders, command) {
         keeper.start_and_keep();
     }
 }
@@ -74,12 +77,16 @@ struct Keeper {
 
 impl Keeper {
     /// Takes the inherited descriptors. `None` if the supervisor is already gone: then the keeper starts nothing.
-    fn prepare() -> Option<Keeper> {
+    fn prepare(orders: Orders, command: CommandLine) -> Option<Keeper> {
         linux::survive_file_size_limit();
-        // The name that `ps` and `top` show: the program is executed through /proc/self/exe.
+        if let Some(most) = orders.most_files {
+            let limit = getrlimit(Resource::Nofile);
+            let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limit });
+        }
+        // The names that `ps` and `top` show.
         let _ = rustix::thread::set_name(c"keeper");
+        linux::set_command_line(KEEPER);
         let control = linux::inherited_fd(fds::CONTROL).ok()?;
-        let (orders, command) = control::read_orders(linux::inherited_fd(fds::ORDERS).ok()?)?;
         let lock = linux::inherited_fd(fds::LOCK).ok()?;
         let pidfd = linux::inherited_fd(fds::SUPERVISOR).ok()?;
         let mut watches = Vec::new();
@@ -263,6 +270,7 @@ impl Keeper {
         // From here on only the host and the server hold the host's pipes.
         spawn::detach_stdio();
         linux::resist_memory_shortage();
+        linux::give_back_memory();
         let record = &mut self.orders.record;
         record.containment = Some(tree.containment);
         record.leader = self
@@ -285,7 +293,7 @@ impl Keeper {
             record: self.orders.record,
             locked_run: self.locked_run,
             watches: self.watches,
-            signals: self.signals,
+            signals: Rc::new(self.signals),
             stderr,
         };
         let driver = TreeDriver::of_keeper(guarded, self.supervisor, expires);
@@ -339,9 +347,8 @@ pub struct EntryPoint {
 }
 
 /// The processes of a tree.
-const OF_A_TREE: [EntryPoint; 3] = [
-    EntryPoint { name: KEEPER, run: |_| run() },
-    EntryPoint { name: SUPERVISOR, run: |_| handle::supervise() },
+const OF_A_TREE: [EntryPoint; 2] = [
+    EntryPoint { name: SUPERVISOR, run: |_| supervisor_of_many::run() },
     EntryPoint { name: unit::GUARD, run: |arguments| unit::guard(&arguments) },
 ];
 

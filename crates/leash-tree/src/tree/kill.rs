@@ -110,7 +110,7 @@ fn children(tree: &ContainedTree) -> Vec<i32> {
     if !listed.is_empty() || !tree.spare.is_empty() || !is_starved() {
         return listed;
     }
-    (2..LAST).filter(|pid| identity::is_own_child(*pid)).collect()
+    (2..LAST).filter(|pid| identity::is_own_child(*pid) && !tree.others.contains(pid)).collect()
 }
 
 /// Kills processes of the leaf whose main thread is dead while another thread lives. `cgroup.kill` signals main
@@ -209,10 +209,9 @@ fn kill_group(tree: &mut ContainedTree) -> Result<(), Vec<LeftOver>> {
 fn escaped(tree: &ContainedTree) -> Vec<LeftOver> {
     let why = "it left the process group, and `group` reaches no further";
     let Some(proc) = tree.proc else { return vec![unnamed(why)] };
-    let me = rustix::process::getpid().as_raw_pid();
     let spared = tree.spared_family(&proc);
     let alive = |pid: &i32| !spared.contains(pid) && !number_has_ended(*pid);
     let found: Vec<LeftOver> =
-        proc.descendants(me).found.into_iter().filter(alive).map(|pid| left_over(&proc, pid, why)).collect();
+        tree.below(&proc).found.into_iter().filter(alive).map(|pid| left_over(&proc, pid, why)).collect();
     if found.is_empty() { vec![unnamed(why)] } else { found }
 }

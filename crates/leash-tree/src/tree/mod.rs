@@ -22,8 +22,13 @@ pub mod machine;
 pub mod spec;
 pub(crate) mod stderr_copy;
 pub(crate) mod strays;
+mod supervised;
 pub mod supervisor;
+mod supervisor_handle;
+mod supervisor_of_many;
 pub mod sweep;
+mod take_over;
 
 pub use handle::{SupervisorLost, Tree};
 pub use spec::Spec;
+pub use supervisor_handle::SharedSupervisor;

@@ -42,9 +42,9 @@ pub(crate) struct StderrPipe {
 }
 
 impl StderrPipe {
-    /// Makes a pipe; also returns the server's end of it.
-    pub(crate) fn new() -> io::Result<(StderrPipe, OwnedFd)> {
-        let host = without_waiting(rustix::stdio::stderr())?;
+    /// Makes a pipe in front of the host's stderr; also returns the server's end of it.
+    pub(crate) fn new(host: BorrowedFd<'_>) -> io::Result<(StderrPipe, OwnedFd)> {
+        let host = without_waiting(host)?;
         let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
         // The server has another open file description, which stays as every program expects it.
         rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK)?;
