@@ -1,5 +1,6 @@
 //! A server behind leash sees no difference, and neither does its host: bytes, flags, environment, exit codes.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -12,6 +13,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use testkit::ground::{Containment, Ground};
 use testkit::or_skip;
+use testkit::pty::Pty;
 use testkit::scene::Scene;
 use testkit::sys::{self, Step};
 use testkit::user::Who;
@@ -255,6 +257,44 @@ fn blocked_signals_are_unblocked() {
     let (leashed, bare) = inherited(&scene, steps);
     assert_eq!(bare["blocked"], serde_json::json!([10, 15, 17]));
     assert_eq!(leashed["blocked"], serde_json::json!([]));
+}
+
+/// Prints its own `stat` line, and whether it can open the terminal of its session.
+const TERMINAL: &str =
+    "cat /proc/$$/stat; if (: < /dev/tty) 2> /dev/null; then echo reached; else echo unreachable; fi";
+
+/// Checks that a server is in the session of its keeper and reaches no terminal.
+fn check_session(steps: impl Fn() -> Vec<Step>, bare_reaches: bool) {
+    let scene = or_skip!(Scene::set(Who::User));
+    let server = ["sh", "-c", TERMINAL].map(OsString::from);
+    let said = |words: &[OsString]| {
+        let mut command = scene.command(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::null());
+        sys::prepare(&mut command, steps());
+        let output = command.output().expect("cannot start");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("not text")
+    };
+    assert_eq!(said(&server).ends_with("\nreached\n"), bare_reaches, "without leash");
+    let leashed = said(&scene.run_words(["--contain", "reaper"], &server));
+    let fields: Vec<&str> = leashed.lines().next().unwrap_or_default().split(' ').collect();
+    let (parent, session, terminal) = (fields[3], fields[5], fields[6]);
+    assert_eq!((session, terminal), (parent, "0"), "{leashed}");
+    assert!(leashed.ends_with("\nunreachable\n"), "{leashed}");
+    scene.wait_gone(&[]).unwrap_or_else(|left| panic!("{left}"));
+}
+
+/// leash proves by this session which processes are the tree's (docs/explain/life-of-a-tree.md).
+#[test]
+fn server_is_in_the_session_of_its_keeper() {
+    check_session(|| vec![Step::OwnSession], false);
+}
+
+/// Otherwise the server could read what the user types into the host, or be stopped because it tries to.
+#[test]
+fn server_does_not_reach_the_terminal_of_its_host() {
+    let terminal = Pty::open().expect("a terminal");
+    check_session(|| vec![terminal.control().expect("a terminal")], true);
 }
 
 #[test]

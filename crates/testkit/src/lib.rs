@@ -21,6 +21,7 @@ pub mod get;
 pub mod ground;
 pub mod host;
 pub mod http;
+pub mod instructions;
 pub mod leash;
 pub mod lines;
 pub mod namespace;

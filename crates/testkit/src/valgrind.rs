@@ -3,9 +3,9 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use crate::deps::Deps;
 use crate::leash;
@@ -56,32 +56,53 @@ impl Valgrind {
 
     /// All options of memcheck. Reports go to `dir`, one for each process.
     fn words(&self, dir: &Path) -> Vec<OsString> {
-        let mut words: Vec<OsString> = Vec::new();
-        if let Some(tools) = &self.tools {
-            let mut variable = OsString::from("VALGRIND_LIB=");
-            variable.push(tools);
-            words.extend(["/usr/bin/env".into(), variable]);
+        let options = [
+            "--tool=memcheck",
+            // Servers are not checked. leash executes itself through `zoo`, which starts the next valgrind.
+            "--trace-children=no",
+            "--leak-check=full",
+            "--show-leak-kinds=definite,indirect,possible",
+            "--errors-for-leak-kinds=definite,indirect,possible",
+            "--track-fds=yes",
+            "--track-origins=yes",
+            // It would start a listener for debuggers, with its own files and thread.
+            "--vgdb=no",
+        ];
+        self.with(&options, "--log-file=", &dir.join("%p.valgrind"))
+    }
+
+    /// A command line of valgrind, whose last option names the file for its output.
+    fn with(&self, options: &[&str], output: &str, file: &Path) -> Vec<OsString> {
+        let joined = |name: &str, path: &Path| {
+            let mut word = OsString::from(name);
+            word.push(path);
+            word
+        };
+        let tools = self.tools.iter().flat_map(|tools| ["/usr/bin/env".into(), joined("VALGRIND_LIB=", tools)]);
+        let options = options.iter().map(OsString::from);
+        tools.chain([self.program.clone().into()]).chain(options).chain([joined(output, file)]).collect()
+    }
+
+    /// A program in the place of leash that counts its instructions, into a file in the directory of the scene. The
+    /// processes that leash executes run without valgrind.
+    pub fn counting_leash(&self, scene: &Scene) -> Result<PathBuf, String> {
+        let (source, library) = (scene.dir().join("own_program.c"), scene.dir().join("own_program.so"));
+        fs::write(&source, include_str!("own_program.c")).map_err(|error| error.to_string())?;
+        let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source).status();
+        if !compiled.as_ref().is_ok_and(ExitStatus::success) {
+            return Err(format!("`cc` cannot compile own_program.c: {compiled:?}"));
         }
-        words.push(self.program.clone().into());
-        words.extend(
-            [
-                "--tool=memcheck",
-                // Servers are not checked. leash executes itself through `zoo`, which starts the next valgrind.
-                "--trace-children=no",
-                "--leak-check=full",
-                "--show-leak-kinds=definite,indirect,possible",
-                "--errors-for-leak-kinds=definite,indirect,possible",
-                "--track-fds=yes",
-                "--track-origins=yes",
-                // It would start a listener for debuggers, with its own files and thread.
-                "--vgdb=no",
-            ]
-            .map(OsString::from),
+        let options = ["--tool=callgrind", "--quiet", "--trace-children=no", "--vgdb=no"];
+        let tool = self.with(&options, "--callgrind-out-file=", &scene.dir().join("%p.callgrind"));
+        let (library, leash, tool) = (library.display(), leash::leash().display(), tool.join(OsStr::new("' '")));
+        let tool = tool.display();
+        let script = format!(
+            "#!/bin/sh\nexport LD_PRELOAD='{library}' LEASH_PROGRAM='{leash}'\nexec '{tool}' '{leash}' \"$@\"\n"
         );
-        let mut log = OsString::from("--log-file=");
-        log.push(dir.join("%p.valgrind"));
-        words.push(log);
-        words
+        let program = scene.dir().join("counting-leash");
+        let written =
+            fs::write(&program, script).and_then(|()| fs::set_permissions(&program, fs::Permissions::from_mode(0o755)));
+        written.map(|()| program).map_err(|error| error.to_string())
     }
 
     /// A program in the place of leash: executed as a supervisor or as a keeper, it executes leash in that role under

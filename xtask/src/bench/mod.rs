@@ -12,6 +12,7 @@ mod report;
 mod run;
 pub(crate) mod stats;
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::step::{Failure, Outcome, Step, Workspace, say};
-use crate::{dist, ward};
+use crate::{dist, setup, ward};
 use document::{Document, Section, Setting};
 pub(crate) use http::{play, roles};
 use order::{Effort, MEASURE, Order};
@@ -63,15 +64,19 @@ pub(crate) fn run(workspace: &Workspace, words: &[String]) -> Outcome {
         let built = dist::build_program(workspace);
         built.unwrap_or_else(|why| say("Missing", format!("the static program: {why}")));
     }
-    build_and_measure(workspace, words)
+    let mut variables = Vec::from(workspace.programs());
+    if order.benches.iter().any(|bench| bench.name == run::INSTRUCTIONS) {
+        variables.extend(setup::install_valgrind(workspace)?.variables());
+    }
+    build_and_measure(workspace, words, &variables)
 }
 
 /// The clock and the load generator affect the result, so they are built as leash is.
-fn build_and_measure(workspace: &Workspace, words: &[String]) -> Outcome {
+fn build_and_measure(workspace: &Workspace, words: &[String], variables: &[(&'static str, OsString)]) -> Outcome {
     let packages = ["mcp-leash", "testkit", "xtask"].map(|name| format!("--package={name}"));
     workspace.cargo(["build", "--release", "--bins"]).args(packages).run()?;
     let step = Step::new(workspace.release("xtask")).args(["bench", MEASURE]).args(words);
-    ward::run(step.envs(&workspace.programs()))
+    ward::run(step.envs(variables))
 }
 
 /// Runs one bench after the other. A failed bench does not stop the others.

@@ -2,6 +2,7 @@
 
 mod death;
 mod echo;
+mod instructions;
 pub(super) mod memory;
 mod scan;
 mod start;
@@ -16,8 +17,12 @@ use super::Bench;
 use crate::step::{Failure, Outcome};
 pub(super) use death::kernel_alone;
 
-pub(super) const BENCHES: [Bench; 6] = [
+/// The bench that needs valgrind.
+pub(super) const INSTRUCTIONS: &str = "instructions";
+
+pub(super) const BENCHES: [Bench; 7] = [
     Bench { name: "echo", peers: false, measure: |plan| echo::measure(plan.effort) },
+    Bench { name: INSTRUCTIONS, peers: false, measure: |_| instructions::measure() },
     Bench { name: "start", peers: false, measure: |plan| start::measure(plan.effort) },
     Bench { name: "death", peers: false, measure: |plan| death::measure(plan.effort) },
     Bench { name: "memory", peers: false, measure: |plan| memory::measure(plan.effort) },

@@ -150,7 +150,7 @@ impl Proc {
 
     /// The direct children of a process, of all its threads. Complete and empty when the process is gone.
     pub fn children(&self, pid: i32) -> ProcessList<i32> {
-        let tasks = numbers_in(&format!("/proc/{pid}/task"));
+        let tasks = threads(pid);
         let mut children = ProcessList { found: Vec::new(), complete: tasks.complete };
         let mut listed = false;
         for task in tasks.found {
@@ -210,8 +210,9 @@ impl Proc {
 
     /// The id of a PID namespace of a process: `pid` is its own, `pid_for_children` that of its next children. `None`
     /// if we may not read it.
-    pub(crate) fn namespace(&self, pid: i32, which: &str) -> Option<u64> {
-        rustix::fs::stat(format!("{}/ns/{which}", self.directory(pid))).ok().map(|stat| stat.st_ino)
+    pub(crate) fn namespace(&self, process: &Stat, which: &str) -> Option<u64> {
+        let dir = directory(process.pid, process.state);
+        rustix::fs::stat(format!("{dir}/ns/{which}")).ok().map(|stat| stat.st_ino)
     }
 
     /// See [`directory`].
@@ -281,7 +282,8 @@ pub fn read_small(path: impl AsRef<Path>) -> Option<String> {
 
 pub(crate) fn try_read(path: impl AsRef<Path>) -> io::Result<String> {
     let mut bytes = Vec::with_capacity(1024);
-    fs::File::open(path)?.read_to_end(&mut bytes)?;
+    // `take`, because a plain file would first be asked for its length and position: two system calls more.
+    fs::File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
@@ -338,6 +340,17 @@ pub fn numbers_of_line<T: std::str::FromStr>(path: &str, name: &str) -> Vec<T> {
     line.split_ascii_whitespace().filter_map(|number| number.parse().ok()).collect()
 }
 
+/// The threads of a process.
+fn threads(pid: i32) -> ProcessList<i32> {
+    let dir = format!("/proc/{pid}/task");
+    // The directory has two links of its own and one for each thread. Most processes have one thread, and counting the
+    // links is much cheaper than listing the directory.
+    match rustix::fs::stat(&dir) {
+        Ok(stat) if stat.st_nlink == 3 => ProcessList { found: vec![pid], complete: true },
+        _ => numbers_in(&dir),
+    }
+}
+
 fn numbers_in(dir: &str) -> ProcessList<i32> {
     let mut numbers = ProcessList::none();
     let entries = match fs::read_dir(dir) {
@@ -382,6 +395,21 @@ mod tests {
         assert_eq!(directory(7, 'S'), "/proc/7");
         let me = rustix::process::getpid().as_raw_pid();
         assert!(directory(me, 'Z').starts_with(&format!("/proc/{me}/task/")));
+    }
+
+    #[test]
+    fn every_thread_is_listed() {
+        let (me, other) = (rustix::process::getpid().as_raw_pid(), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let found = threads(me).found;
+                other.wait();
+                (rustix::thread::gettid().as_raw_pid(), found)
+            });
+            other.wait();
+            let (second, found) = thread.join().unwrap();
+            assert!(found.contains(&second) && found.contains(&me), "{second} and {me} are in {found:?}");
+        });
     }
 
     #[test]

@@ -11,7 +11,7 @@ use super::strays;
 use crate::contain::leaf::Leaf;
 use crate::contain::sealed::Sealed;
 use crate::contain::slice::BudgetSlice;
-use crate::platform::identity::{HeldProcess, number_has_ended};
+use crate::platform::identity::{self, HeldProcess, number_has_ended};
 use crate::platform::linux;
 use crate::platform::proc::{Proc, ProcessList, Stat};
 use leash_model::containment::Containment;
@@ -411,9 +411,9 @@ impl ContainedTree {
     pub(crate) fn count_members(&mut self) -> MemberCount {
         let mut count = MemberCount { members: Vec::new(), memory_bytes: 0, complete: false };
         let Some(proc) = self.proc else { return count };
-        let mut entered = self.entered.clone();
+        let (ours, mut entered) = (identity::pid_namespace(), self.entered.clone());
         count.complete = self.each_member(|member| {
-            strays::observe(&proc, &member.stat, &mut entered);
+            strays::observe(&proc, &member.stat, ours, &mut entered);
             count.memory_bytes += proc.private_bytes(member.id.pid);
             count.members.push(member.id);
         });
@@ -421,12 +421,20 @@ impl ContainedTree {
         count
     }
 
-    /// Notes the PID namespaces that members have entered, before they are killed. Afterwards another process adopts
-    /// the processes that they started there, and no look finds those below us.
-    pub(crate) fn note_entered(&mut self) {
+    /// Begins the hard kill: kills all members that can be seen. It leaves those that are in another PID namespace or
+    /// have entered one, and notes these namespaces. After the death of such a member another process adopts the
+    /// processes that it started there, and no look finds those below us.
+    pub(crate) fn kill_members(&mut self) {
         let Some(proc) = self.proc else { return };
-        let mut entered = std::mem::take(&mut self.entered);
-        self.each_member(|member| strays::observe(&proc, &member.stat, &mut entered));
+        // One signal to the whole group is safe against forks in between.
+        let kills = self.containment != Containment::Group;
+        let (ours, mut entered) = (identity::pid_namespace(), std::mem::take(&mut self.entered));
+        self.each_member(|member| {
+            if strays::observe(&proc, &member.stat, ours, &mut entered) && kills {
+                // ESRCH: it has just died. EPERM: it changed its user, which the rounds of killing report.
+                let _ = member.signal(Signal::KILL);
+            }
+        });
         self.entered = entered;
     }
 

@@ -431,7 +431,7 @@ impl TreeDriver {
         match effect {
             Some(Effect::Kill) => {
                 self.announce(Rung::Kill);
-                self.tree.note_entered();
+                self.tree.kill_members();
                 self.tell_entered();
                 return match kill::kill_until_gone(&mut self.tree, self.signals.as_fd()) {
                     Ok(()) => self.apply(Event::Gone),

@@ -14,23 +14,32 @@ use crate::platform::proc::{Proc, ProcessList, Stat};
 /// Stands for a namespace whose id we may not read.
 pub(crate) const UNREADABLE: u64 = 0;
 
-/// Notes the PID namespaces that a member has entered and did not make itself.
-pub(crate) fn observe(proc: &Proc, member: &Stat, entered: &mut BTreeSet<u64>) {
-    let own = proc.namespace(member.pid, "pid");
+/// Notes the PID namespaces that a member has entered and did not make itself. Returns true if the member and its next
+/// children are in `ours`, the namespace of this process. When such a member dies, the kernel gives its children to us.
+pub(crate) fn observe(proc: &Proc, member: &Stat, ours: u64, entered: &mut BTreeSet<u64>) -> bool {
+    let (own, next) = (proc.namespace(member, "pid"), proc.namespace(member, "pid_for_children"));
+    if own == Some(ours) && next == own {
+        return true;
+    }
     let levels = proc.levels(member.pid);
     if levels.len() > 1 && was_injected(&levels, &proc.levels(member.ppid)) {
         entered.insert(own.unwrap_or(UNREADABLE));
     }
     // It has entered the namespace, and its next child starts there.
-    let next = proc.namespace(member.pid, "pid_for_children").filter(|next| own.is_some_and(|own| own != *next));
+    let next = next.filter(|next| own.is_some_and(|own| own != *next));
     entered.extend(next.filter(|next| !has_made(proc, member.pid, *next)));
+    false
 }
 
 /// True if the first process of `namespace` is a child of `pid`. Then it ends with our descendants.
 fn has_made(proc: &Proc, pid: i32, namespace: u64) -> bool {
-    let is_first = |child: &i32| proc.levels(*child).last() == Some(&1);
-    let inside = |child: &i32| proc.namespace(*child, "pid") == Some(namespace);
-    proc.children(pid).found.iter().any(|child| is_first(child) && inside(child))
+    let is_first = |child: &Stat| proc.levels(child.pid).last() == Some(&1);
+    let inside = |child: &Stat| proc.namespace(child, "pid") == Some(namespace);
+    proc.children(pid)
+        .found
+        .iter()
+        .filter_map(|child| proc.stat(*child))
+        .any(|child| is_first(&child) && inside(&child))
 }
 
 /// True if a process was born in a namespace that its parent is not in, and is not the first process of that namespace.
@@ -48,13 +57,13 @@ pub(crate) fn find(proc: &Proc, entered: &BTreeSet<u64>) -> ProcessList<Stat> {
     let me = rustix::process::geteuid().as_raw();
     // A namespace that we may not read could be any of those entered, unless it belongs to another user: members could
     // not enter that one.
-    let enterable = |pid| match proc.namespace(pid, "pid") {
+    let enterable = |stat: &Stat| match proc.namespace(stat, "pid") {
         Some(id) => entered.contains(&id),
-        None => entered.contains(&UNREADABLE) || proc.user(pid) == Some(me),
+        None => entered.contains(&UNREADABLE) || proc.user(stat.pid) == Some(me),
     };
     let is_first = |stat: &&Stat| {
         let levels = proc.levels(stat.pid);
-        levels.len() > 1 && levels.last() == Some(&1) && enterable(stat.pid)
+        levels.len() > 1 && levels.last() == Some(&1) && enterable(stat)
     };
     let firsts: Vec<i32> = all.found.iter().filter(is_first).map(|stat| stat.pid).collect();
     let me = getpid().as_raw_pid();

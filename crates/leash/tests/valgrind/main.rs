@@ -11,6 +11,7 @@ use leash_model::receipt::{How, Reason, Receipt};
 use leash_tree::places::Places;
 use leash_tree::tree::{Spec, Tree};
 use rustix::process::Signal;
+use testkit::instructions::WORKS;
 use testkit::process::{self, Handle};
 use testkit::scene::Scene;
 use testkit::user::Who;
@@ -206,4 +207,13 @@ fn planted_faults_are_found() {
             _ => assert!(matches!(&report.complaints[..], [one] if one.contains(found)), "{misuse}: {report:?}"),
         }
     }
+}
+
+/// The cost of leash in instructions, which a busy machine does not change. The bounds are in `testkit::instructions`.
+#[test]
+fn a_start_and_a_call_stay_within_their_instructions() {
+    let valgrind = or_skip!(Valgrind::find());
+    let counts = WORKS.iter().map(|work| work.measure(&valgrind).unwrap_or_else(|why| panic!("{}: {why}", work.name)));
+    let passed: Vec<String> = counts.filter_map(|count| count.check().err()).collect();
+    assert!(passed.is_empty(), "{}", passed.join("\n"));
 }

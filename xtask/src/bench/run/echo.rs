@@ -41,7 +41,7 @@ const GOAL: Goal = Goal::AtMost(1.0);
 
 const ABOUT: &str = "leash is not on the data path: the server has the host's own pipes. The difference to the bare \
 pipe is the server's own terminal session: the kernel's scheduler switches between it and the host's session on every \
-message. The second row shows that alone.";
+message. The second row shows that alone. leash needs the session as a proof (docs/explain/life-of-a-tree.md).";
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     on_one_processor(&[], || samples(effort)).map(|samples| report(&Rounds::of(samples)))
