@@ -60,7 +60,9 @@ pub(crate) fn build(workspace: &Workspace, target: &str, binary: Option<PathBuf>
 pub(crate) fn compile(workspace: &Workspace, target: &str) -> Outcome<PathBuf> {
     let compiler = requirements(target)?;
     let words = ["build", "--profile", "static", "--locked", "--package", "mcp-leash", "--bin", "leash", "--target"];
-    let flags: Vec<String> = remapped(workspace).iter().map(|flag| format!("--remap-path-prefix={flag}")).collect();
+    let mut flags: Vec<String> = remapped(workspace).iter().map(|flag| format!("--remap-path-prefix={flag}")).collect();
+    // A fixed address; crates/leash/build.rs says why.
+    flags.push("-Crelocation-model=static".to_owned());
     workspace
         .cargo(words)
         .args([target])

@@ -455,8 +455,8 @@ pub fn give_back_large_buffers(from: i32) {
 /// stack that deeper calls have used. Only for the main thread.
 pub(crate) fn give_back_memory() {
     give_back_heap();
-    /// What this function and `madvise` may use of the stack.
-    const IN_USE: usize = 16 << 10;
+    /// What this function and `madvise` may use of the stack below the page that `page` is in.
+    const IN_USE: usize = 4 << 10;
     /// The kernel leaves at least 1 MiB below the stack free of other mappings.
     const USED_ONCE: usize = 512 << 10;
     let page = rustix::param::page_size();

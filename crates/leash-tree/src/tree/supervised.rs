@@ -81,6 +81,8 @@ pub(super) struct SupervisedTree {
     keeper: i32,
     keeper_fd: OwnedFd,
     control: OwnedFd,
+    /// Every process that could write to the control socket has closed it.
+    control_closed: bool,
     watches: Vec<OwnerWatch>,
     pub(super) record: Record,
     pub(super) locked_run: LockedRun,
@@ -199,6 +201,7 @@ impl SupervisedTree {
                 keeper: keeper.pid,
                 keeper_fd: keeper.pidfd,
                 control: keeper.control,
+                control_closed: false,
                 watches,
                 record,
                 locked_run,
@@ -234,7 +237,10 @@ impl SupervisedTree {
 
     /// Adds the descriptors to wait for.
     pub(super) fn watch<'a, S>(&'a self, set: &mut PollSet<'a, S>, source: impl Fn(TreeSource) -> S) {
-        set.add(source(TreeSource::Control), self.control.as_fd(), PollFlags::IN);
+        // A keeper that exits closes its socket some time before it is dead. Polling the socket until then would spin.
+        if !self.control_closed {
+            set.add(source(TreeSource::Control), self.control.as_fd(), PollFlags::IN);
+        }
         set.add(source(TreeSource::Keeper), self.keeper_fd.as_fd(), PollFlags::IN);
         for (number, watch) in self.watches.iter().enumerate() {
             set.add(source(TreeSource::Owner(number)), watch.as_fd(), watch.events());
@@ -307,7 +313,11 @@ impl SupervisedTree {
         loop {
             let message = match channel::receive(self.control.as_fd()) {
                 ChannelRead::Message(message) => message,
-                ChannelRead::Nothing | ChannelRead::Closed => return,
+                ChannelRead::Nothing => return,
+                ChannelRead::Closed => {
+                    self.control_closed = true;
+                    return;
+                }
             };
             match message {
                 KeeperReport::Started { leader, containment, refused } if !self.started => {
