@@ -6,6 +6,7 @@ mod modern;
 mod resume;
 mod stderr;
 mod streams;
+mod supervisor;
 
 use serde_json::{Value, json};
 use testkit::gateway::Gateway;
