@@ -7,9 +7,12 @@ use std::{any::Any, net::SocketAddr};
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName};
 
-use leash_tree::owner::peer::{self, Lookup, PeerSocket};
+use leash_tree::owner::peer::resolver::Resolver;
+use leash_tree::owner::peer::{self, FoundPlace, Holder, Lookup, PeerSocket};
+use leash_tree::platform::identity::HeldProcess;
 
-/// One TCP connection of a client.
+/// One TCP connection of a client. A session keeps it after it is closed: its two addresses alone do not identify it,
+/// because another process may connect from the same port as soon as it is closed.
 pub(crate) struct ClientConnection {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
@@ -17,6 +20,8 @@ pub(crate) struct ClientConnection {
     owed: Cell<OwedResponse>,
     /// The session that it was used for last, which knows its owner. Only its address is compared.
     session: RefCell<Weak<dyn Any>>,
+    /// The places where the last search found the client's socket.
+    owners: RefCell<Vec<FoundPlace>>,
 }
 
 /// The response that a connection owes its client.
@@ -42,16 +47,6 @@ pub(crate) enum ClientEnd {
     Closed,
     /// It is on another machine, or behind an address translation.
     Elsewhere,
-}
-
-/// Identifies a connection after it is gone. Its two addresses alone are not enough: as soon as it is closed, another
-/// process may connect from the same port.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ConnectionEnds {
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: SocketAddr,
-    /// The client's socket.
-    pub(crate) socket: PeerSocket,
 }
 
 /// The user of the process at the other end of a connection.
@@ -90,6 +85,7 @@ impl ClientConnection {
             client_end: OnceCell::new(),
             owed: Cell::default(),
             session: RefCell::new(Weak::<()>::new()),
+            owners: RefCell::default(),
         }
     }
 
@@ -109,14 +105,22 @@ impl ClientConnection {
         known
     }
 
-    /// Its ends, if the client's socket was found.
-    pub(crate) fn ends(&self) -> Option<ConnectionEnds> {
+    /// The client's socket, if it was found.
+    pub(crate) fn socket(&self) -> Option<PeerSocket> {
         match self.client_end.get() {
-            Some(ClientEnd::Socket(socket)) => {
-                Some(ConnectionEnds { peer: self.peer, local: self.local, socket: *socket })
-            }
+            Some(ClientEnd::Socket(socket)) => Some(*socket),
             _ => None,
         }
+    }
+
+    /// Remembers the processes that a search found at the other end.
+    pub(crate) fn is_held_by(&self, holders: &[Holder]) {
+        *self.owners.borrow_mut() = holders.iter().map(FoundPlace::of).collect();
+    }
+
+    /// The remembered processes at the other end, if all of them still hold the client's socket.
+    pub(crate) fn remembered_owners(&self, resolver: &Resolver) -> Option<Vec<HeldProcess>> {
+        resolver.still_holding(&self.owners.borrow(), self.socket()?)
     }
 
     /// The user at the other end. The process there may forward the requests of others; no header changes the result.

@@ -341,6 +341,11 @@ pub const PEER_SEARCH: Duration = Duration::from_secs(5);
 /// A client with more of them is one whose process can't be known.
 pub const DOUBTFUL_CONNECTIONS: usize = 16;
 
+/// The pause before a search confirms the owners that were remembered for a connection. A session that ends before
+/// needs no search. If a client forked after the last search, and its child began a session on the inherited connection,
+/// then leash knows only the parent until the pause is over or the parent exits.
+pub const PEER_CONFIRM: Duration = Duration::from_millis(100);
+
 /// Descriptors reserved for the search for a client's process: a directory, a file and a pidfd at a time, and a pidfd
 /// for each process that is found.
 pub const PEER_RESERVE: usize = 16;
