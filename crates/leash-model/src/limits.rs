@@ -281,6 +281,10 @@ pub const TAKEOVER_ANSWER: Duration = Duration::from_secs(1);
 /// The longest duration in a configuration. The timer wheel holds 2^36 ms (2.2 years) and panics beyond.
 pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// The time after which an unused connection gives up its buffers for requests and responses, two times 8 KiB. A client
+/// that makes one call after the other keeps them. To make them again takes some microseconds.
+pub const CONNECTION_RESTS: Duration = Duration::from_millis(100);
+
 /// The time that a client may take to send the head of a request, with the pause between two requests on one
 /// connection. It is longer than the pools of common clients keep an idle connection (reqwest: 90 s), so that they
 /// close it and not we.
