@@ -31,6 +31,10 @@ pub const KILL_ROUND: Duration = Duration::from_millis(5);
 /// less than a millisecond; one that is stopped (SIGSTOP, a debugger) never does.
 pub const KEEPER_ANSWER: Duration = Duration::from_secs(1);
 
+/// The pause of the keeper of upstream sessions after it has read messages. Some fifty messages of a busy gateway come
+/// meanwhile, and its socket has room for more than a hundred.
+pub const KEEPER_READS: Duration = Duration::from_millis(2);
+
 /// The least time from the start of a gateway's keeper to the start of the next one. If a limit on processes or memory
 /// kills the keeper again and again, that costs one start a second, and not the whole machine.
 pub const KEEPER_PAUSE: Duration = Duration::from_secs(1);
