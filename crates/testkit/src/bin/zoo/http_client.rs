@@ -145,7 +145,9 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
             "reset" => {
                 let old = std::mem::replace(connection, Connection::open(*address));
                 rustix::net::sockopt::set_socket_linger(old.socket(), Some(std::time::Duration::ZERO))?;
-                say(order, old.socket().local_addr()?.port())?;
+                let port = old.socket().local_addr()?.port();
+                drop(old);
+                say(order, port)?;
                 continue;
             }
             // Closes the stream in the middle, without a DELETE.
