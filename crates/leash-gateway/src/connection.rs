@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use leash_model::limits;
 use leash_tree::owner::peer::resolver::Resolver;
-use leash_tree::owner::peer::{self, FoundPlace, Holder, Lookup, PeerSocket};
+use leash_tree::owner::peer::{self, FoundPlace, Lookup, PeerSocket, SocketHolder};
 use leash_tree::platform::identity::HeldProcess;
 
 /// One TCP connection of a client. A session keeps it after it is closed: its two addresses alone do not identify it,
@@ -127,7 +127,7 @@ impl ClientConnection {
     }
 
     /// Remembers the processes that a search found at the other end.
-    pub(crate) fn is_held_by(&self, holders: &[Holder]) {
+    pub(crate) fn is_held_by(&self, holders: &[SocketHolder]) {
         *self.owners.borrow_mut() = holders.iter().map(FoundPlace::of).collect();
     }
 

@@ -25,7 +25,7 @@ const BESIDE: u32 = 16;
 #[derive(Clone, Debug)]
 pub enum Holders {
     /// These processes, at least one.
-    Known(Vec<Holder>),
+    Known(Vec<SocketHolder>),
     /// No process has it any more. The client has closed this connection, *or* it is gone. leash finds a living client
     /// again with its next request.
     None,
@@ -35,7 +35,7 @@ pub enum Holders {
 
 /// A process that holds a socket.
 #[derive(Clone, Debug)]
-pub struct Holder {
+pub struct SocketHolder {
     /// The process. Shared, so that a hundred sockets of one process cost one descriptor.
     pub process: Arc<HeldProcess>,
     /// The number of the socket among the process's descriptors.
@@ -51,7 +51,7 @@ pub struct FoundPlace {
 
 impl FoundPlace {
     /// The place where a search found this holder.
-    pub fn of(holder: &Holder) -> FoundPlace {
+    pub fn of(holder: &SocketHolder) -> FoundPlace {
         FoundPlace { process: holder.process.id, fd: holder.fd }
     }
 
@@ -150,7 +150,7 @@ struct SearchedProcess<'a> {
 
 struct WantedSocket {
     uid: u32,
-    holders: Vec<Holder>,
+    holders: Vec<SocketHolder>,
     /// One of the holders is a stand-in, so `holders` does not name the client's own process.
     stand_in: Option<StandIn>,
 }
@@ -257,7 +257,7 @@ impl<'a> SocketSearch<'a> {
         }
         let fd = number.to_str().ok().and_then(|number| number.parse().ok());
         if let (Some((held, stand_in)), Some(fd)) = (&looked.holder, fd) {
-            self.found(inode, Holder { process: Arc::clone(held), fd }, *stand_in);
+            self.found(inode, SocketHolder { process: Arc::clone(held), fd }, *stand_in);
             self.places.insert(looked.pid, fd);
         }
     }
@@ -283,7 +283,7 @@ impl<'a> SocketSearch<'a> {
         }
     }
 
-    fn found(&mut self, inode: u64, found: Holder, stand_in: Option<StandIn>) {
+    fn found(&mut self, inode: u64, found: SocketHolder, stand_in: Option<StandIn>) {
         let Some(wanted) = self.wanted.get_mut(&inode) else { return };
         // A socket may have several descriptors in one process.
         if !wanted.holders.iter().any(|holder| Arc::ptr_eq(&holder.process, &found.process)) {
