@@ -6,17 +6,31 @@ use std::{any::Any, net::SocketAddr};
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName};
+use tokio::sync::Notify;
 
-use leash_tree::owner::peer::{self, Lookup, PeerSocket};
+use leash_model::limits;
+use leash_tree::owner::peer::resolver::Resolver;
+use leash_tree::owner::peer::{self, FoundPlace, Lookup, PeerSocket, SocketHolder};
+use leash_tree::platform::identity::HeldProcess;
 
-/// One TCP connection of a client.
+/// One TCP connection of a client. A session keeps it after it is closed: its two addresses alone do not identify it,
+/// because another process may connect from the same port as soon as it is closed.
 pub(crate) struct ClientConnection {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     client_end: OnceCell<ClientEnd>,
     owed: Cell<OwedResponse>,
+    /// The number of responses; `answered` is notified of each.
+    answers: Cell<u32>,
+    answered: Notify,
+    /// True if the body of the last request was read to its end.
+    request_read: Cell<bool>,
+    /// True if hyper may have bytes for the client that were not written to the socket.
+    unsent: Cell<bool>,
     /// The session that it was used for last, which knows its owner. Only its address is compared.
     session: RefCell<Weak<dyn Any>>,
+    /// The places where the last search found the client's socket.
+    owners: RefCell<Vec<FoundPlace>>,
 }
 
 /// The response that a connection owes its client.
@@ -42,16 +56,6 @@ pub(crate) enum ClientEnd {
     Closed,
     /// It is on another machine, or behind an address translation.
     Elsewhere,
-}
-
-/// Identifies a connection after it is gone. Its two addresses alone are not enough: as soon as it is closed, another
-/// process may connect from the same port.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ConnectionEnds {
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: SocketAddr,
-    /// The client's socket.
-    pub(crate) socket: PeerSocket,
 }
 
 /// The user of the process at the other end of a connection.
@@ -89,7 +93,12 @@ impl ClientConnection {
             local,
             client_end: OnceCell::new(),
             owed: Cell::default(),
+            answers: Cell::new(0),
+            answered: Notify::new(),
+            request_read: Cell::new(false),
+            unsent: Cell::new(false),
             session: RefCell::new(Weak::<()>::new()),
+            owners: RefCell::default(),
         }
     }
 
@@ -109,14 +118,22 @@ impl ClientConnection {
         known
     }
 
-    /// Its ends, if the client's socket was found.
-    pub(crate) fn ends(&self) -> Option<ConnectionEnds> {
+    /// The client's socket, if it was found.
+    pub(crate) fn socket(&self) -> Option<PeerSocket> {
         match self.client_end.get() {
-            Some(ClientEnd::Socket(socket)) => {
-                Some(ConnectionEnds { peer: self.peer, local: self.local, socket: *socket })
-            }
+            Some(ClientEnd::Socket(socket)) => Some(*socket),
             _ => None,
         }
+    }
+
+    /// Remembers the processes that a search found at the other end.
+    pub(crate) fn is_held_by(&self, holders: &[SocketHolder]) {
+        *self.owners.borrow_mut() = holders.iter().map(FoundPlace::of).collect();
+    }
+
+    /// The remembered processes at the other end, if all of them still hold the client's socket.
+    pub(crate) fn remembered_owners(&self, resolver: &Resolver) -> Option<Vec<HeldProcess>> {
+        resolver.still_holding(&self.owners.borrow(), self.socket()?)
     }
 
     /// The user at the other end. The process there may forward the requests of others; no header changes the result.
@@ -150,6 +167,34 @@ impl ClientConnection {
     /// Sets what the gateway owes the client.
     pub(super) fn owe(&self, owed: OwedResponse) {
         self.owed.set(owed);
+        if owed == OwedResponse::Nothing {
+            self.answers.update(|answers| answers.wrapping_add(1));
+            self.answered.notify_one();
+        }
+    }
+
+    /// Notes whether the body of the current request was read to its end.
+    pub(super) fn request_read(&self, read: bool) {
+        self.request_read.set(read);
+    }
+
+    /// Notes whether hyper may have bytes for the client that were not written to the socket.
+    pub(super) fn unsent(&self, unsent: bool) {
+        self.unsent.set(unsent);
+    }
+
+    /// Returns when the connection is between two requests and was not used for a while. hyper's state for it has
+    /// nothing then but unread input.
+    pub(super) async fn rests(&self) {
+        loop {
+            self.answered.notified().await;
+            let before = self.answers.get();
+            tokio::time::sleep_until(tokio::time::Instant::now() + limits::CONNECTION_RESTS).await;
+            let is_done = self.owed.get() == OwedResponse::Nothing && self.request_read.get() && !self.unsent.get();
+            if is_done && self.answers.get() == before {
+                return;
+            }
+        }
     }
 
     /// True if the client itself, on this machine, is or was at the other end.
@@ -191,5 +236,53 @@ impl Principals {
             high << 64 | low
         });
         Principal { credential, uid }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn connection() -> ClientConnection {
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        ClientConnection::new(at(1), at(2))
+    }
+
+    /// Plays one request.
+    fn answer(connection: &ClientConnection, read: bool) {
+        connection.request_read(read);
+        connection.owe(OwedResponse::Rest);
+        connection.owe(OwedResponse::Nothing);
+    }
+
+    async fn rests_within(connection: &ClientConnection, time: Duration) -> bool {
+        tokio::time::timeout(time, connection.rests()).await.is_ok()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_rests_after_its_last_response() {
+        let (connection, long) = (connection(), limits::CONNECTION_RESTS * 10);
+        assert!(!rests_within(&connection, long).await, "it was never used");
+        answer(&connection, true);
+        assert!(!rests_within(&connection, limits::CONNECTION_RESTS / 2).await, "the next request may come");
+        answer(&connection, true);
+        assert!(rests_within(&connection, long).await);
+        assert!(!rests_within(&connection, long).await, "it rests once for each use");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn connection_in_use_does_not_rest() {
+        let long = limits::CONNECTION_RESTS * 10;
+        let (unread, unsent, owing) = (connection(), connection(), connection());
+        answer(&unread, false);
+        assert!(!rests_within(&unread, long).await, "the rest of a body would be read as a request");
+        unsent.unsent(true);
+        answer(&unsent, true);
+        assert!(!rests_within(&unsent, long).await, "the end of a response would be lost");
+        answer(&owing, true);
+        owing.owe(OwedResponse::Request);
+        assert!(!rests_within(&owing, long).await, "a request is being read");
     }
 }

@@ -70,7 +70,11 @@ async fn serve(
     let client = BudgetClient::of(principal, connection.peer.ip());
     // Held until the answer begins.
     let mut room = gateway.bodies.share(client, Bounds::of_bodies(settings.max_body));
+    let is_read = parts.method == Method::POST;
     let body = read_body(&settings, &parts, body, &mut room).await?;
+    if is_read {
+        connection.request_read(true);
+    }
     connection.owe(OwedResponse::Answer);
     let (method, headers, peer) = (parts.method, parts.headers, connection.peer);
     let call = Call { method, headers, body, principal, peer, client, local };

@@ -1,7 +1,8 @@
 //! Accepts clients and serves their connections.
 
-use std::{convert::Infallible, io, net::SocketAddr, rc::Rc, time::Duration};
+use std::{convert::Infallible, io, net::SocketAddr, pin::Pin, rc::Rc, time::Duration};
 
+use bytes::Bytes;
 use hyper::body::{Body as _, Incoming};
 use hyper::{Request, Response, server::conn::http1, service::service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -64,26 +65,54 @@ async fn serve(jobs: Rc<Jobs>, connection: Rc<ClientConnection>, stream: TcpStre
     add(&jobs.gateway.metrics.connections, 1);
     let _counted = jobs.gateway.trimmer.count();
     notice_dead_peers(&stream);
+    let mut socket = Socket::new(stream, &connection, &jobs.gateway.lookup);
+    while let Some(resting) = serve_until_it_rests(&jobs, &connection, socket, &stop).await {
+        socket = resting;
+        let next_request = tokio::time::timeout(limits::HEADER_READ, socket.has_input());
+        tokio::select! {
+            input = next_request => if input.is_err() { break },
+            () = stop.cancelled() => break,
+        }
+    }
+    jobs.gateway.metrics.connections.set(jobs.gateway.metrics.connections.get() - 1);
+}
+
+/// Serves requests. Returns the socket when the connection rests: without hyper's state it takes little memory. `None`
+/// at its end.
+async fn serve_until_it_rests(
+    jobs: &Rc<Jobs>,
+    connection: &Rc<ClientConnection>,
+    socket: Socket,
+    stop: &CancellationToken,
+) -> Option<Socket> {
     let service = service_fn(|request: Request<Incoming>| {
         // Set now, because hyper may read more input before it polls the response. A request with a body is complete
         // when the body was read.
-        connection.owe(if request.body().is_end_stream() { OwedResponse::Answer } else { OwedResponse::Request });
+        let is_read = request.body().is_end_stream();
+        connection.owe(if is_read { OwedResponse::Answer } else { OwedResponse::Request });
+        connection.request_read(is_read);
         // Boxed, because hyper reserves room for the largest response future in every connection, even an idle one.
-        Box::pin(answer(Rc::clone(&jobs), Rc::clone(&connection), request))
+        Box::pin(answer(Rc::clone(jobs), Rc::clone(connection), request))
     });
-    let socket = Socket::new(stream, &connection, &jobs.gateway.lookup);
-    let mut served = std::pin::pin!(http(true).serve_connection(TokioIo::new(socket), service));
-    let stopped = tokio::select! {
+    // Boxed, so that the task of a resting connection is small.
+    let mut served = Box::new(http(true).serve_connection(TokioIo::new(socket), service));
+    tokio::select! {
         // The connection is over. If the client broke it off, no response is possible.
-        _ = served.as_mut() => false,
-        () = stop.cancelled() => true,
-    };
-    if stopped {
-        // Finishes the current response. Closes an idle connection.
-        served.as_mut().graceful_shutdown();
-        let _ = served.await;
+        _ = &mut served => return None,
+        () = connection.rests() => {
+            let http1::Parts { io, read_buf, .. } = served.into_parts();
+            let mut socket = io.into_inner();
+            // The beginning of the next request, if it came together with the last one. A copy: even an empty part of
+            // hyper's buffer would keep the whole buffer.
+            socket.give_back(Bytes::copy_from_slice(&read_buf));
+            return Some(socket);
+        }
+        () = stop.cancelled() => {}
     }
-    jobs.gateway.metrics.connections.set(jobs.gateway.metrics.connections.get() - 1);
+    // Finishes the current response. Closes an idle connection.
+    Pin::new(&mut *served).graceful_shutdown();
+    let _ = served.await;
+    None
 }
 
 async fn answer(
@@ -129,4 +158,40 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
         socket.listen(limits::BACKLOG)
     };
     bind().map_err(|source| ServeError::Listen { address, source })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+    use crate::{config::Settings, serve};
+    use leash_tree::{ledger::book::Book, places::Places};
+    use testkit::Scratch;
+
+    /// The beginning of the next request came before the connection rested, and its end comes after that.
+    #[tokio::test(flavor = "local")]
+    async fn input_is_kept_while_a_connection_rests() {
+        let dir = Scratch::new();
+        let (places, listener) = (Places::below(&*dir), bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("a port"));
+        let book = Book::of_gateway(&places, None).expect("a book");
+        let jobs = Jobs::new(Rc::new(serve::gateway(Settings::default(), places, book, Box::new(|_| ()))), None);
+        let at = listener.local_addr().expect("its address");
+        let mut client = TcpStream::connect(at).await.expect("a connection");
+        let (stream, peer) = listener.accept().await.expect("a connection");
+        let (connection, stop) = (Rc::new(ClientConnection::new(peer, at)), CancellationToken::new());
+        let mut socket = Socket::new(stream, &connection, &jobs.gateway.lookup);
+        for part in
+            ["GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\nGET /hea", "lthz HTTP/1.1\r\nhost: localhost\r\n\r\n"]
+        {
+            client.write_all(part.as_bytes()).await.expect("it is sent");
+            socket = serve_until_it_rests(&jobs, &connection, socket, &stop).await.expect("it rests");
+            let mut answer = vec![0; 1000];
+            let length = client.read(&mut answer).await.expect("an answer");
+            let answer = String::from_utf8_lossy(&answer[..length]);
+            assert!(answer.starts_with("HTTP/1.1 200 ") && answer.ends_with("\r\n\r\nok\n"), "{answer}");
+        }
+        drop(client);
+        assert!(serve_until_it_rests(&jobs, &connection, socket, &stop).await.is_none(), "the client has left");
+    }
 }

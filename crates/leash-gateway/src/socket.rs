@@ -39,6 +39,8 @@ pub(super) struct Socket {
     connection: Rc<ClientConnection>,
     lookup: Rc<Lookup>,
     input: InputState,
+    /// Input that was read before and not used.
+    unused: Bytes,
 }
 
 enum InputState {
@@ -54,7 +56,19 @@ enum InputState {
 impl Socket {
     pub(super) fn new(stream: TcpStream, connection: &Rc<ClientConnection>, lookup: &Rc<Lookup>) -> Socket {
         let (connection, lookup) = (Rc::clone(connection), Rc::clone(lookup));
-        Socket { stream, connection, lookup, input: InputState::Open }
+        Socket { stream, connection, lookup, input: InputState::Open, unused: Bytes::new() }
+    }
+
+    /// Takes back input that was read and not used. It is read again before any other.
+    pub(super) fn give_back(&mut self, unused: Bytes) {
+        debug_assert!(self.unused.is_empty(), "a reader has read everything that was given back before");
+        self.unused = unused;
+    }
+
+    /// Returns when there is more input, or the end of it.
+    pub(super) async fn has_input(&self) {
+        // An error is found by the next read.
+        let _ = self.stream.readable().await;
     }
 
     fn state_after_end(&self) -> InputState {
@@ -78,6 +92,11 @@ impl Socket {
 impl AsyncRead for Socket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if !this.unused.is_empty() {
+            let now = this.unused.split_to(this.unused.len().min(buf.remaining()));
+            buf.put_slice(&now);
+            return Poll::Ready(Ok(()));
+        }
         if matches!(this.input, InputState::Open) {
             let (before, room) = (buf.filled().len(), buf.remaining());
             ready!(Pin::new(&mut this.stream).poll_read(cx, buf))?;
@@ -106,10 +125,13 @@ impl AsyncRead for Socket {
 
 impl AsyncWrite for Socket {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
+        self.connection.unsent(true);
         Pin::new(&mut self.stream).poll_write(cx, buf)
     }
 
+    /// hyper calls this when it has written everything.
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.connection.unsent(false);
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
@@ -122,6 +144,7 @@ impl AsyncWrite for Socket {
         cx: &mut Context<'_>,
         bufs: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        self.connection.unsent(true);
         Pin::new(&mut self.stream).poll_write_vectored(cx, bufs)
     }
 

@@ -31,6 +31,10 @@ pub const KILL_ROUND: Duration = Duration::from_millis(5);
 /// less than a millisecond; one that is stopped (SIGSTOP, a debugger) never does.
 pub const KEEPER_ANSWER: Duration = Duration::from_secs(1);
 
+/// The pause of the keeper of upstream sessions after it has read messages. Some fifty messages of a busy gateway come
+/// meanwhile, and its socket has room for more than a hundred.
+pub const KEEPER_READS: Duration = Duration::from_millis(2);
+
 /// The least time from the start of a gateway's keeper to the start of the next one. If a limit on processes or memory
 /// kills the keeper again and again, that costs one start a second, and not the whole machine.
 pub const KEEPER_PAUSE: Duration = Duration::from_secs(1);
@@ -287,6 +291,10 @@ pub const TAKEOVER_ANSWER: Duration = Duration::from_secs(1);
 /// The longest duration in a configuration. The timer wheel holds 2^36 ms (2.2 years) and panics beyond.
 pub const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
 
+/// The time after which an unused connection gives up its buffers for requests and responses, two times 8 KiB. A client
+/// that makes one call after the other keeps them. To make them again takes some microseconds.
+pub const CONNECTION_RESTS: Duration = Duration::from_millis(100);
+
 /// The time that a client may take to send the head of a request, with the pause between two requests on one
 /// connection. It is longer than the pools of common clients keep an idle connection (reqwest: 90 s), so that they
 /// close it and not we.
@@ -346,6 +354,11 @@ pub const PEER_SEARCH: Duration = Duration::from_secs(5);
 /// The most connections of a session without a known process that are searched again when its known processes are gone.
 /// A client with more of them is one whose process can't be known.
 pub const DOUBTFUL_CONNECTIONS: usize = 16;
+
+/// The pause before a search confirms the owners that were remembered for a connection. A session that ends before
+/// needs no search. If a client forked after the last search, and its child began a session on the inherited connection,
+/// then leash knows only the parent until the pause is over or the parent exits.
+pub const PEER_CONFIRM: Duration = Duration::from_millis(100);
 
 /// Descriptors reserved for the search for a client's process: a directory, a file and a pidfd at a time, and a pidfd
 /// for each process that is found.

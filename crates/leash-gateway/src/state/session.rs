@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::gateway::{Gateway, SessionSlot};
 use super::{backend::SessionHolding, known_client::KnownClient, server::Server};
-use crate::connection::{ConnectionEnds, Principal};
+use crate::connection::{ClientConnection, Principal};
 use crate::respond::{self, Answer};
 use crate::timers::{Timed, Timer};
 use crate::{budget::BudgetClient, call::Call, config::OwnerPolicy, notified::wait_until};
@@ -43,15 +43,17 @@ pub(crate) struct ClientSession {
     life: RefCell<SessionLife>,
     holding: OnceCell<Box<dyn SessionHolding>>,
     owners: RefCell<Vec<(Identity, WatchId)>>,
-    /// The client's connection whose processes were last searched for.
-    ends: Cell<Option<ConnectionEnds>>,
+    /// The client's connection that it was used on last.
+    connection: RefCell<Option<Rc<ClientConnection>>>,
     /// The number of running searches for owners; `searched` is notified when one ends.
     searches: Cell<u32>,
     searched: Notify,
     /// True if the client closed the last connection before leash found a process at its other end.
     missed: Cell<bool>,
     /// Connections whose process could not be found while another process of the client was alive.
-    doubtful: RefCell<Vec<ConnectionEnds>>,
+    doubtful: RefCell<Vec<Rc<ClientConnection>>>,
+    /// Connections whose owners were remembered, until a search confirms them.
+    unconfirmed: RefCell<Vec<Rc<ClientConnection>>>,
     /// True once its start was counted and reported.
     announced: Cell<bool>,
     over: Notify,
@@ -168,11 +170,12 @@ impl ClientSession {
             life: RefCell::new(start.life),
             holding: OnceCell::new(),
             owners: RefCell::default(),
-            ends: Cell::new(None),
+            connection: RefCell::default(),
             searches: Cell::new(0),
             searched: Notify::new(),
             missed: Cell::new(false),
             doubtful: RefCell::default(),
+            unconfirmed: RefCell::default(),
             announced: Cell::new(false),
             over: Notify::new(),
             receipt: OnceCell::new(),
@@ -399,26 +402,57 @@ impl ClientSession {
         if connection.is_known_to(self) {
             return;
         }
-        match connection.ends() {
-            Some(ends) => {
-                self.ends.set(Some(ends));
-                self.find_owners();
-            }
-            // The client closed the connection before leash asked the kernel: that says nothing about the client's
-            // process.
-            None => self.missed.set(true),
+        // The client closed the connection before leash asked the kernel: that says nothing about the client's process.
+        if connection.socket().is_none() {
+            return self.missed.set(true);
         }
+        *self.connection.borrow_mut() = Some(Rc::clone(connection));
+        if !self.takes_remembered_owners(connection) {
+            self.find_owners();
+        }
+    }
+
+    /// Takes the owners that a search for another session found on the same connection, if they still hold it. Returns
+    /// false if there must be a search at once.
+    fn takes_remembered_owners(self: &Rc<Self>, connection: &Rc<ClientConnection>) -> bool {
+        let Some(gateway) = self.gateway.upgrade() else { return false };
+        let remembered = gateway.resolver.borrow().as_ref().and_then(|all| connection.remembered_owners(all));
+        let Some(processes) = remembered else { return false };
+        processes.iter().for_each(|process| self.owned_by(process));
+        self.confirm_later(&gateway, connection);
+        true
+    }
+
+    /// Searches once more after a pause: a process that inherited the connection since the last search is not among the
+    /// remembered owners.
+    fn confirm_later(self: &Rc<Self>, gateway: &Gateway, connection: &Rc<ClientConnection>) {
+        let mut unconfirmed = self.unconfirmed.borrow_mut();
+        if unconfirmed.iter().any(|known| Rc::ptr_eq(known, connection)) {
+            return;
+        }
+        unconfirmed.push(Rc::clone(connection));
+        if unconfirmed.len() > 1 {
+            // The task of the first one searches for all of them.
+            return;
+        }
+        let session = Rc::downgrade(self);
+        gateway.tasks.spawn_local(async move {
+            tokio::time::sleep_until(tokio::time::Instant::now() + limits::PEER_CONFIRM).await;
+            if let Some(session) = session.upgrade().filter(|session| session.usable()) {
+                session.unconfirmed.take().into_iter().for_each(|connection| session.find_owners_of(connection));
+            }
+        });
     }
 
     /// Searches for the processes at the other end of the last connection, and of the doubtful ones.
     fn find_owners(self: &Rc<Self>) {
-        let doubtful = self.doubtful.take();
-        doubtful.into_iter().chain(self.ends.get()).for_each(|ends| self.find_owners_of(ends));
+        let (doubtful, last) = (self.doubtful.take(), self.connection.borrow().clone());
+        doubtful.into_iter().chain(last).for_each(|connection| self.find_owners_of(connection));
     }
 
-    fn find_owners_of(self: &Rc<Self>, ends: ConnectionEnds) {
-        let Some(gateway) = self.gateway.upgrade() else { return };
-        let ConnectionEnds { peer, local, socket } = ends;
+    fn find_owners_of(self: &Rc<Self>, connection: Rc<ClientConnection>) {
+        let (Some(gateway), Some(socket)) = (self.gateway.upgrade(), connection.socket()) else { return };
+        let (peer, local) = (connection.peer, connection.local);
         let found = gateway.resolver.borrow().as_ref().map(|all| all.owners_of(peer, local, socket));
         let (session, Some(found)) = (Rc::downgrade(self), found) else { return };
         self.searches.update(|searches| searches + 1);
@@ -427,11 +461,14 @@ impl ClientSession {
             let Some(session) = session.upgrade() else { return };
             session.missed.set(matches!(found, Holders::None));
             match found {
-                Holders::Known(processes) => processes.iter().for_each(|process| session.owned_by(process)),
+                Holders::Known(holders) => {
+                    connection.is_held_by(&holders);
+                    holders.iter().for_each(|holder| session.owned_by(&holder.process));
+                }
                 // The client closed the connection before its process was found: that says nothing about the process.
                 Holders::None => {}
                 Holders::Unknown(UnknownReason::OutOfDescriptors) => session.search_later(),
-                Holders::Unknown(_) => session.doubt(ends),
+                Holders::Unknown(_) => session.doubt(connection),
             }
             session.searches.update(|searches| searches - 1);
             session.searched.notify_waiters();
@@ -441,10 +478,10 @@ impl ClientSession {
     /// Handles a connection whose process was not found. The process may be exiting, which takes long on a busy
     /// machine. So while another process of the client is known to live, the search is repeated only after that one has
     /// exited.
-    fn doubt(self: &Rc<Self>, ends: ConnectionEnds) {
+    fn doubt(self: &Rc<Self>, connection: Rc<ClientConnection>) {
         let may_wait = self.is_owned() && self.doubtful.borrow().len() < limits::DOUBTFUL_CONNECTIONS;
         if may_wait {
-            return self.doubtful.borrow_mut().push(ends);
+            return self.doubtful.borrow_mut().push(connection);
         }
         self.apply(Event::OwnerUnknown);
     }

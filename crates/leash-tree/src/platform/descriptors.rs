@@ -80,6 +80,13 @@ impl Descriptors {
     }
 }
 
+/// The pipe or socket that one descriptor of a process is.
+pub fn link_of(pid: i32, fd: u32) -> Option<Link> {
+    let mut space = [MaybeUninit::uninit(); 40];
+    let (target, _) = rustix::fs::readlinkat_raw(CWD, format!("/proc/{pid}/fd/{fd}"), &mut space).ok()?;
+    Link::parse(target)
+}
+
 impl Link {
     /// Reads `pipe:[N]` and `socket:[N]`.
     pub fn parse(link: &[u8]) -> Option<Link> {
@@ -110,6 +117,8 @@ mod tests {
         let pipe = rustix::fs::fstat(&reads).unwrap().st_ino;
         assert_eq!(fds.link(&number(&socket)), Some(Link::Socket(inode)));
         assert_eq!(fds.link(&number(&reads)), Some(Link::Pipe(pipe)));
+        let own = |fd: &dyn AsRawFd| link_of(std::process::id() as i32, fd.as_raw_fd() as u32);
+        assert_eq!((own(&socket), own(&null)), (Some(Link::Socket(inode)), None));
         assert_eq!((fds.link(&number(&null)), fds.link(&number(&fds.0))), (None, None));
         assert_eq!((fds.access(&number(&reads)), fds.access(&number(&writes))), ((true, false), (false, true)));
         let mut ends = 0;

@@ -28,14 +28,21 @@ impl<B> Clone for ConnectionPool<B> {
 
 struct PoolState<B> {
     connector: Connector,
-    /// The idle connections of each host. The last one in the list was used last.
-    idle: RefCell<HashMap<Origin, Vec<IdleConnection<B>>>>,
+    hosts: RefCell<HashMap<Origin, PooledHost<B>>>,
     settings: PoolSettings,
     /// A task that closes old idle connections is running.
     cleaner_runs: Cell<bool>,
 }
 
 type Origin = (Scheme, Authority);
+
+/// A host with idle connections.
+struct PooledHost<B> {
+    /// The value of `Host` in requests to it.
+    name: HeaderValue,
+    /// Its idle connections. The last one in the list was used last.
+    idle: Vec<IdleConnection<B>>,
+}
 
 struct IdleConnection<B> {
     connection: SendRequest<B>,
@@ -62,7 +69,7 @@ where
     pub fn new(connector: Connector, settings: PoolSettings) -> ConnectionPool<B> {
         ConnectionPool(Rc::new(PoolState {
             connector,
-            idle: RefCell::default(),
+            hosts: RefCell::default(),
             settings,
             cleaner_runs: Cell::new(false),
         }))
@@ -73,13 +80,13 @@ where
     pub async fn send(&self, mut request: Request<B>) -> Result<Response<Incoming>, UpstreamError> {
         let uri = request.uri().clone();
         let origin = origin(&uri)?;
-        request.headers_mut().insert(HOST, host(&uri)?);
         *request.uri_mut() = uri.path_and_query().cloned().map(Uri::from).unwrap_or_default();
         loop {
-            let (mut connection, again) = match self.0.take(&origin) {
-                Some(kept) => (kept, true),
-                None => (self.connect(&uri).await?, false),
+            let (mut connection, name, again) = match self.0.take(&origin) {
+                Some((kept, name)) => (kept, name, true),
+                None => (self.connect(&uri).await?, host(&uri)?, false),
             };
+            request.headers_mut().insert(HOST, name.clone());
             match connection.try_send_request(request).await {
                 Ok(answer) => {
                     // Drops the connection, because the start of the next response on it is uncertain.
@@ -87,7 +94,7 @@ where
                         let session = headers::opened_session(answer.headers()).map(str::to_owned);
                         return Err(UpstreamError::Unusable { what, session });
                     }
-                    self.put(origin, connection, &answer);
+                    self.put((origin, name), connection, &answer);
                     return Ok(answer);
                 }
                 Err(mut error) => match error.take_message() {
@@ -103,8 +110,8 @@ where
     pub(crate) async fn reach(&self, uri: &Uri) -> Result<(), UpstreamError> {
         let origin = origin(uri)?;
         let connection = self.connect(uri).await?;
-        if self.0.idle.borrow().get(&origin).is_none_or(Vec::is_empty) {
-            self.keep(origin, connection);
+        if self.0.hosts.borrow().get(&origin).is_none_or(|host| host.idle.is_empty()) {
+            self.keep((origin, host(uri)?), connection);
         }
         Ok(())
     }
@@ -123,23 +130,23 @@ where
     }
 
     /// Keeps a connection for the next request, as soon as this response is read.
-    fn put(&self, origin: Origin, mut connection: SendRequest<B>, answer: &Response<Incoming>) {
+    fn put(&self, host: (Origin, HeaderValue), mut connection: SendRequest<B>, answer: &Response<Incoming>) {
         let short = answer.body().size_hint().exact().is_some_and(|length| length <= limits::SHORT_ANSWER);
         if short || connection.is_ready() {
             // `take` checks it again before it is used.
-            return self.keep(origin, connection);
+            return self.keep(host, connection);
         }
         let pool = self.clone();
         tokio::task::spawn_local(async move {
             if connection.ready().await.is_ok() {
-                pool.keep(origin, connection);
+                pool.keep(host, connection);
             }
         });
     }
 
-    fn keep(&self, origin: Origin, connection: SendRequest<B>) {
-        let mut hosts = self.0.idle.borrow_mut();
-        let idle = hosts.entry(origin).or_default();
+    fn keep(&self, (origin, name): (Origin, HeaderValue), connection: SendRequest<B>) {
+        let mut hosts = self.0.hosts.borrow_mut();
+        let idle = &mut hosts.entry(origin).or_insert_with(|| PooledHost { name, idle: Vec::new() }).idle;
         idle.push(IdleConnection { connection, since: Moment::on_runtime() });
         if idle.len() > self.0.settings.most {
             idle.remove(0);
@@ -157,25 +164,25 @@ where
 }
 
 impl<B> PoolState<B> {
-    /// Takes the most recently used connection that is ready.
-    fn take(&self, origin: &Origin) -> Option<SendRequest<B>> {
-        let mut hosts = self.idle.borrow_mut();
-        let (idle, now) = (hosts.get_mut(origin)?, Moment::on_runtime());
+    /// Takes the most recently used connection that is ready. Returns it with the value of `Host`.
+    fn take(&self, origin: &Origin) -> Option<(SendRequest<B>, HeaderValue)> {
+        let mut hosts = self.hosts.borrow_mut();
+        let (PooledHost { name, idle }, now) = (hosts.get_mut(origin)?, Moment::on_runtime());
         // The first connection is the oldest.
         if idle.first().is_some_and(|first| !first.is_usable(now)) {
             idle.retain(|one| one.is_usable(now));
         }
         let ready = idle.iter().rposition(|one| one.connection.is_ready())?;
-        Some(idle.remove(ready).connection)
+        Some((idle.remove(ready).connection, name.clone()))
     }
 
     /// Drops connections that are closed or too old. Returns true if any is left.
     fn close_old(&self) -> bool {
         let now = Moment::on_runtime();
-        let mut hosts = self.idle.borrow_mut();
-        hosts.retain(|_, idle| {
-            idle.retain(|one| one.is_usable(now));
-            !idle.is_empty()
+        let mut hosts = self.hosts.borrow_mut();
+        hosts.retain(|_, host| {
+            host.idle.retain(|one| one.is_usable(now));
+            !host.idle.is_empty()
         });
         hosts.shrink_to_fit();
         !hosts.is_empty()

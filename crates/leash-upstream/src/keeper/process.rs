@@ -16,6 +16,7 @@ use crate::delete::{self, DeleteResult};
 use crate::sweep::{self, Sweep, SweptBy};
 use crate::{client::UpstreamClient, runtime::runtime};
 use leash_model::clock::{Moment, timeout_until};
+use leash_model::limits;
 use leash_model::receipt::{EndedBy, Reason, UpstreamEnd};
 use leash_tree::ledger::book::{AbandonedBook, Book, Entry};
 use leash_tree::platform::channel::{self, ChannelRead};
@@ -49,6 +50,8 @@ struct KeeperDriver {
     handover_socket: Option<UnixListener>,
     /// Events that the machine has not seen.
     events: VecDeque<Event>,
+    /// True if a message came since the last wait.
+    has_read: bool,
 }
 
 impl KeeperDriver {
@@ -75,7 +78,7 @@ impl KeeperDriver {
         let _ = rustix::process::setsid();
         spawn::detach_stdio();
         let (machine, events) = (Machine::new(&orders), VecDeque::new());
-        Some(KeeperDriver { machine, control, orders, lock, watches, handover_socket, events })
+        Some(KeeperDriver { machine, control, orders, lock, watches, handover_socket, events, has_read: false })
     }
 
     fn run(mut self) {
@@ -100,7 +103,10 @@ impl KeeperDriver {
         loop {
             if self.machine.listens() {
                 match channel::receive(self.control.as_fd()) {
-                    ChannelRead::Message(message) => return Event::Message(message),
+                    ChannelRead::Message(message) => {
+                        self.has_read = true;
+                        return Event::Message(message);
+                    }
                     ChannelRead::Closed => return Event::ProcessGone,
                     ChannelRead::Nothing => {}
                 }
@@ -113,15 +119,23 @@ impl KeeperDriver {
         }
     }
 
-    /// Polls the control socket and the owners.
+    /// Polls the control socket and the owners. After a message the keeper pauses, and reads those that come meanwhile at
+    /// once: a busy gateway sends thousands in a second, and a wakeup for each of them would slow it down. The socket
+    /// keeps the messages, and its end ends the pause.
     fn look_at_process(&mut self) {
         if *self.machine.state() != State::Waiting {
             // A lost owner would wake the keeper again and again.
             self.watches.clear();
         }
-        let mut polled = vec![PollFd::new(&self.control, PollFlags::IN)];
+        let (mut wanted, mut patience) = (PollFlags::IN, self.patience());
+        if std::mem::take(&mut self.has_read) {
+            let now = Moment::now();
+            let pause = timeout_until(now + limits::KEEPER_READS, now);
+            (wanted, patience) = (PollFlags::empty(), Some(patience.map_or(pause, |patience| patience.min(pause))));
+        }
+        let mut polled = vec![PollFd::new(&self.control, wanted)];
         polled.extend(self.watches.iter().map(OwnerWatch::poll));
-        match poll::poll(&mut polled, self.patience().as_ref()) {
+        match poll::poll(&mut polled, patience.as_ref()) {
             PollOutcome::Clear => {
                 let owners = self.watches.iter().zip(&polled[1..]).rev();
                 let gone = owners.filter_map(|(watch, answer)| watch.judge(answer.revents()));
@@ -295,7 +309,16 @@ mod tests {
         };
         let lock = book.lock().try_clone_to_owned().expect("a descriptor");
         let (machine, control) = (Machine::new(&orders), lock.try_clone().expect("a descriptor"));
-        KeeperDriver { machine, control, orders, lock, watches: vec![], handover_socket: None, events: VecDeque::new() }
+        KeeperDriver {
+            machine,
+            control,
+            orders,
+            lock,
+            watches: vec![],
+            handover_socket: None,
+            events: VecDeque::new(),
+            has_read: false,
+        }
     }
 
     /// Found by the chaos test: the first keeper was killed, and then leash as soon as there was another keeper.

@@ -301,6 +301,8 @@ fn advice(error: &ServeError) -> &'static str {
 /// Prints an event. An id is short: clients present the whole id as a credential, and many people may read a log.
 pub(super) fn tell(printer: Printer, notice: &Notice) {
     match notice {
+        // To write the lines of a short session takes as long as to forward one of its requests.
+        Notice::Opened { .. } | Notice::Ending { .. } if !printer.is_verbose() => {}
         Notice::Listening(address) => printer.note(format!("listening on http://{address}")),
         Notice::Serves { server, url } => printer.note(message::server_url(server, url)),
         Notice::ControlSocket(path) => printer.progress("Control", path.display()),
@@ -319,7 +321,9 @@ pub(super) fn tell(printer: Printer, notice: &Notice) {
             printer.progress("Ending", format!("{server} [{}]: {why}", short(session)));
         }
         Notice::Ended(receipt) => {
-            printer.progress("Ended", message::receipt_line(receipt));
+            if printer.is_verbose() {
+                printer.progress("Ended", message::receipt_line(receipt));
+            }
             message::left_lines(receipt).iter().for_each(|line| printer.warning(line));
         }
         Notice::Reloaded { changed, removed } => {

@@ -68,6 +68,11 @@ impl Printer {
         self.exact(serde_json::to_string_pretty(answer).unwrap_or_default() + "\n");
     }
 
+    /// True if it prints progress lines.
+    pub(crate) fn is_verbose(self) -> bool {
+        self.verbose
+    }
+
     /// Prints a progress line: a verb in a column of twelve, the time, the subject.
     pub(crate) fn progress(self, verb: &str, subject: impl Into<Text>) {
         if self.verbose {

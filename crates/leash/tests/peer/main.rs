@@ -128,7 +128,7 @@ async fn settle() {
 /// The processes, which must be known, in the order of their pids.
 fn known(holders: &Holders) -> Vec<&Arc<HeldProcess>> {
     let Holders::Known(holders) = holders else { panic!("the owners should be known: {holders:?}") };
-    let mut holders: Vec<_> = holders.iter().collect();
+    let mut holders: Vec<_> = holders.iter().map(|holder| &holder.process).collect();
     holders.sort_by_key(|held| held.id.pid);
     holders
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use leash_tree::owner::peer::{Holders, PeerSocket, UnknownReason};
+use leash_tree::owner::peer::{FoundPlace, Holders, PeerSocket, UnknownReason};
 use testkit::or_skip;
 use testkit::scene::Scene;
 use testkit::tcp_client::Client;
@@ -87,6 +87,30 @@ fn a_connection_asked_about_again_has_passed_to_the_child() {
         assert_eq!(pids(&gateway.owners(&accepted).await), sorted(client.pids()));
         client.kill();
         assert_eq!(pids(&gateway.owners(&accepted).await), client.pids()[1..]);
+    });
+}
+
+/// Owners that an earlier search found are owners for as long as all of them hold the connection.
+#[test]
+fn remembered_owners_still_hold_the_connection() {
+    let scene = or_skip!(Scene::set(me()));
+    with_gateway("127.0.0.1", async |gateway: &Gateway| {
+        for leave in [Client::close, Client::kill] {
+            let mut client = gateway.client(&scene, "127.0.0.1", &["--fork", "1"]);
+            let accepted = gateway.accept().await;
+            let Holders::Known(found) = gateway.owners(&accepted).await else { panic!("the owners are known") };
+            let places: Vec<FoundPlace> = found.iter().map(FoundPlace::of).collect();
+            let socket = accepted.socket.expect("its socket is known");
+            let remembered = |places: &[FoundPlace], socket| {
+                let processes = gateway.resolver.still_holding(places, socket)?;
+                Some(sorted(processes.iter().map(|process| process.id.pid).collect()))
+            };
+            assert_eq!(remembered(&places, socket), Some(sorted(client.pids())));
+            assert_eq!(remembered(&places, PeerSocket { inode: socket.inode + 1, ..socket }), None);
+            assert_eq!(remembered(&[], socket), None, "there must be a search");
+            leave(&mut client);
+            assert_eq!(remembered(&places, socket), None, "one of them has left");
+        }
     });
 }
 

@@ -213,6 +213,41 @@ fn next_process_on_the_same_port_is_no_owner() {
     assert_eq!(stranger.ask("GET", "/healthz", &[], b"").status, 200, "it was there all the time");
 }
 
+/// A client forks after leash found it, and its child opens a session on the inherited connection. leash remembers the
+/// parent as the owner of the connection, and must not take the parent's exit for that of the child.
+#[test]
+fn child_that_inherited_a_known_connection_owns_its_session() {
+    let mut scene = or_skip!(Scene::set(Who::me()));
+    let fixture = Fixture::http(&[]);
+    let gateway = both(&scene, &fixture, r#""linger": "300ms""#);
+    let mut command = scene.zoo(["http-client", "obey"]);
+    command.arg(gateway.url("http")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut parent = command.spawn().expect("cannot start a client");
+    let mut orders = parent.stdin.take().expect("stdin is piped");
+    let mut says = BufReader::new(parent.stdout.take().expect("stdout is piped")).lines();
+    let mut hear = || says.next().expect("a client says something").expect("it is text");
+    assert_eq!(hear(), "ready", "{}", gateway.said());
+    orders.write_all(b"fork\n").expect("it reads");
+    let child: u32 = hear().strip_prefix("fork ").and_then(|pid| pid.parse().ok()).expect("it says its pid");
+    orders.write_all(b"open\n").expect("it reads");
+    assert_eq!(hear(), "open 200");
+    wait::until("leash to find the child", || {
+        let all = scene.answer(["ps", "--json", "--leashed"]).json();
+        let sessions = all["upstream"].as_array().cloned().unwrap_or_default();
+        sessions.iter().any(|session| session["client"]["pid"] == child).then_some(())
+    });
+    // From now on only the parent holds the connection.
+    orders.write_all(b"reset\n").expect("it reads");
+    assert!(hear().starts_with("reset "));
+    parent.kill().expect("it is our child");
+    parent.wait().expect("it is our child");
+    fixture.wait("the parent's session to be deleted", |report| (report.deleted().len() == 1).then_some(()));
+    orders.write_all(b"call\n").expect("it reads");
+    assert_eq!(hear(), "call 200", "the session of the child goes on");
+    drop(orders);
+    nothing_is_left(&mut scene, &gateway, &fixture);
+}
+
 /// Sessions whose clients are only known by their traffic.
 fn traffic(policy: &str, vanish: impl Fn(Connection)) {
     let mut scene = or_skip!(Scene::set(Who::User));

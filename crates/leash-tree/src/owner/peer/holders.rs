@@ -13,9 +13,10 @@ use rustix::io::Errno;
 use super::PeerSocket;
 use super::hints::Hints;
 use super::stand_in::StandIn;
-use crate::platform::descriptors::{Descriptors, Link};
+use crate::platform::descriptors::{self, Descriptors, Link};
 use crate::platform::identity::HeldProcess;
 use crate::platform::proc::{self, Proc};
+use leash_model::identity::Identity;
 
 /// The distance from a known descriptor within which the next one is looked for.
 const BESIDE: u32 = 16;
@@ -23,13 +24,43 @@ const BESIDE: u32 = 16;
 /// The processes that hold a client's socket.
 #[derive(Clone, Debug)]
 pub enum Holders {
-    /// These processes, at least one. Shared, so that a hundred sockets of one process cost one descriptor.
-    Known(Vec<Arc<HeldProcess>>),
+    /// These processes, at least one.
+    Known(Vec<SocketHolder>),
     /// No process has it any more. The client has closed this connection, *or* it is gone. leash finds a living client
     /// again with its next request.
     None,
     /// The holders can't be found.
     Unknown(UnknownReason),
+}
+
+/// A process that holds a socket.
+#[derive(Clone, Debug)]
+pub struct SocketHolder {
+    /// The process. Shared, so that a hundred sockets of one process cost one descriptor.
+    pub process: Arc<HeldProcess>,
+    /// The number of the socket among the process's descriptors.
+    pub fd: u32,
+}
+
+/// A process and one of its descriptors, where a search found a socket. To remember it takes no descriptor.
+#[derive(Clone, Copy, Debug)]
+pub struct FoundPlace {
+    process: Identity,
+    fd: u32,
+}
+
+impl FoundPlace {
+    /// The place where a search found this holder.
+    pub fn of(holder: &SocketHolder) -> FoundPlace {
+        FoundPlace { process: holder.process.id, fd: holder.fd }
+    }
+
+    /// The process, if it still holds the socket at this place. `None` says nothing about other places.
+    pub(super) fn holder(&self, proc: &Proc, socket: PeerSocket) -> Option<HeldProcess> {
+        let held = HeldProcess::open_same(proc, self.process)?;
+        // Read after the pidfd was opened: a process that still shows the socket has kept its number.
+        (descriptors::link_of(self.process.pid, self.fd) == Some(Link::Socket(socket.inode))).then_some(held)
+    }
 }
 
 /// The reason why an owner is unknown.
@@ -119,7 +150,7 @@ struct SearchedProcess<'a> {
 
 struct WantedSocket {
     uid: u32,
-    holders: Vec<Arc<HeldProcess>>,
+    holders: Vec<SocketHolder>,
     /// One of the holders is a stand-in, so `holders` does not name the client's own process.
     stand_in: Option<StandIn>,
 }
@@ -224,11 +255,10 @@ impl<'a> SocketSearch<'a> {
         if looked.holder.is_none() {
             looked.holder = self.hold(looked.pid, looked.fds, number);
         }
-        if let Some((held, stand_in)) = &looked.holder {
-            self.found(inode, held, *stand_in);
-            if let Some(number) = number.to_str().ok().and_then(|number| number.parse().ok()) {
-                self.places.insert(looked.pid, number);
-            }
+        let fd = number.to_str().ok().and_then(|number| number.parse().ok());
+        if let (Some((held, stand_in)), Some(fd)) = (&looked.holder, fd) {
+            self.found(inode, SocketHolder { process: Arc::clone(held), fd }, *stand_in);
+            self.places.insert(looked.pid, fd);
         }
     }
 
@@ -253,11 +283,11 @@ impl<'a> SocketSearch<'a> {
         }
     }
 
-    fn found(&mut self, inode: u64, held: &Arc<HeldProcess>, stand_in: Option<StandIn>) {
+    fn found(&mut self, inode: u64, found: SocketHolder, stand_in: Option<StandIn>) {
         let Some(wanted) = self.wanted.get_mut(&inode) else { return };
         // A socket may have several descriptors in one process.
-        if !wanted.holders.iter().any(|holder| Arc::ptr_eq(holder, held)) {
-            wanted.holders.push(Arc::clone(held));
+        if !wanted.holders.iter().any(|holder| Arc::ptr_eq(&holder.process, &found.process)) {
+            wanted.holders.push(found);
         }
         wanted.stand_in = wanted.stand_in.or(stand_in);
     }

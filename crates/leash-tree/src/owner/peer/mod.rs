@@ -22,7 +22,7 @@ pub mod table;
 #[cfg(feature = "tokio")]
 pub mod watch;
 
-pub use holders::{Holders, UnknownReason, holders};
+pub use holders::{FoundPlace, Holders, SocketHolder, UnknownReason, holders};
 pub use sock_diag::Lookup;
 
 /// The client's socket, as the kernel names it.

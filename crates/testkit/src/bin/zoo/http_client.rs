@@ -7,6 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 
 use testkit::http::{Connection, POST, initialize};
 
+use crate::sys::{Fork, fork};
+
 /// Opens a session at each URL, prints `ready`, and then does what the first word says. With `late-hold` it connects,
 /// prints `connected` and waits for a line before it sends a request.
 pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
@@ -49,7 +51,10 @@ pub(crate) fn run(mut words: VecDeque<OsString>) -> io::Result<()> {
             visit(&mut kept)?;
             Ok(rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL)?)
         }
-        Some("obey") => io::stdin().lines().try_for_each(|order| obey(&order?, &mut kept)),
+        Some("obey") => io::stdin().lines().try_for_each(|order| match &*order? {
+            "fork" => go_on_in_child(),
+            order => obey(order, &mut kept),
+        }),
         _ => Err(super::wrong("hold, exit, obey, leave or die?")),
     }
 }
@@ -78,6 +83,19 @@ struct Kept {
     stream: Option<Connection>,
 }
 
+/// Forks. The child inherits the connections, prints its pid and obeys the next orders; the parent does nothing more.
+fn go_on_in_child() -> io::Result<()> {
+    match fork()? {
+        Fork::Child => {
+            writeln!(io::stdout(), "fork {}", std::process::id())?;
+            io::stdout().flush()
+        }
+        Fork::Parent(_) => loop {
+            rustix::event::pause();
+        },
+    }
+}
+
 /// Does what one line asks for with every session (with the first one if the order ends in `-one`), and prints the
 /// answers.
 fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
@@ -96,6 +114,14 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
         match order {
             "call" => connection.send("POST", path, &headers, ping.as_bytes())?,
             "delete" => connection.send("DELETE", path, &headers, b"")?,
+            // Opens a session on the same connection, which takes the place of the one before.
+            "open" => {
+                connection.send("POST", path, &POST, initialize("2025-06-18").as_bytes())?;
+                let reply = connection.reply()?;
+                *session = reply.header("mcp-session-id").unwrap_or_default().to_owned();
+                say(order, reply.status)?;
+                continue;
+            }
             // This connection cannot be used for further requests.
             "abandon" => return connection.send("POST", path, &headers, hang.as_bytes()),
             "listen" => {
@@ -119,7 +145,9 @@ fn obey(order: &str, kept: &mut [Kept]) -> io::Result<()> {
             "reset" => {
                 let old = std::mem::replace(connection, Connection::open(*address));
                 rustix::net::sockopt::set_socket_linger(old.socket(), Some(std::time::Duration::ZERO))?;
-                say(order, old.socket().local_addr()?.port())?;
+                let port = old.socket().local_addr()?.port();
+                drop(old);
+                say(order, port)?;
                 continue;
             }
             // Closes the stream in the middle, without a DELETE.
