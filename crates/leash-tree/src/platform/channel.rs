@@ -35,13 +35,13 @@ pub enum ChannelRead<T> {
 
 /// Receives the next message, if one is waiting.
 pub fn receive<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> ChannelRead<T> {
-    receive_if(socket, |_| true)
+    receive_next(socket, None)
 }
 
 /// Receives the next message of the process `sender`, if one is waiting, and drops those of all others. The kernel says who
 /// sent a message, so no other process can forge one. [`name_senders`] comes first.
 pub(crate) fn receive_from<T: DeserializeOwned>(socket: BorrowedFd<'_>, sender: i32) -> ChannelRead<T> {
-    receive_if(socket, |from| from == Some(sender))
+    receive_next(socket, Some(sender))
 }
 
 /// Lets the kernel name the sender of each message that comes to this socket.
@@ -49,19 +49,19 @@ pub(crate) fn name_senders(socket: BorrowedFd<'_>) -> rustix::io::Result<()> {
     rustix::net::sockopt::set_socket_passcred(socket, true)
 }
 
-fn receive_if<T: DeserializeOwned>(socket: BorrowedFd<'_>, accept: impl Fn(Option<i32>) -> bool) -> ChannelRead<T> {
+fn receive_next<T: DeserializeOwned>(socket: BorrowedFd<'_>, wanted: Option<i32>) -> ChannelRead<T> {
     let mut buffer = Vec::new();
     loop {
-        let mut received = receive_whole(socket, &mut buffer);
+        let mut received = receive_whole(socket, &mut buffer, wanted.is_some());
         if matches!(received, Err(Errno::CONNRESET)) {
             // The other side exited before it had read all that we sent. The kernel reports that once, before it
             // delivers the messages that the other side had sent.
-            received = receive_whole(socket, &mut buffer);
+            received = receive_whole(socket, &mut buffer, wanted.is_some());
         }
         match received {
             // An empty message would look the same, but has a sender.
             Ok(None) if buffer.is_empty() => return ChannelRead::Closed,
-            Ok(sender) if !accept(sender) => {}
+            Ok(sender) if sender != wanted => {}
             Ok(_) => return serde_json::from_slice(&buffer).map_or(ChannelRead::Nothing, ChannelRead::Message),
             Err(Errno::AGAIN | Errno::INTR) => return ChannelRead::Nothing,
             Err(_) => return ChannelRead::Closed,
@@ -77,13 +77,16 @@ pub(crate) fn peek<T: DeserializeOwned>(socket: BorrowedFd<'_>) -> Option<T> {
     serde_json::from_slice(&buffer[..length]).ok()
 }
 
-/// Takes one message of any length, and returns its sender, if the kernel names senders. An empty buffer means end of
-/// file.
-fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>) -> Result<Option<i32>, Errno> {
+/// Takes one message of any length. Returns its sender if senders are `named`. An empty buffer without a sender means end
+/// of file.
+fn receive_whole(socket: BorrowedFd<'_>, buffer: &mut Vec<u8>, named: bool) -> Result<Option<i32>, Errno> {
     let look = RecvFlags::DONTWAIT | RecvFlags::PEEK | RecvFlags::TRUNC;
     let (_, length) = rustix::net::recv(socket, &mut [0; 1], look)?;
     buffer.resize(length, 0);
-    linux::receive_from(socket, buffer).map(|(_, sender)| sender)
+    if named {
+        return linux::receive_from(socket, buffer);
+    }
+    rustix::net::recv(socket, buffer.as_mut_slice(), RecvFlags::DONTWAIT).map(|_| None)
 }
 
 /// Writes any value into a memfd, for a process that is about to be executed.

@@ -263,50 +263,27 @@ pub fn receive(fd: BorrowedFd<'_>) -> Option<ReceivedSignal> {
     }
 }
 
-/// Receives a message with the number of the process that sent it, as the kernel says (`SO_PASSCRED` must be set). The
-/// message is cut if the buffer is too short. Never waits.
-pub(crate) fn receive_from(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<(usize, Option<i32>), Errno> {
+/// Receives a message from a socket with `SO_PASSCRED`. Returns the number of the process that sent it, as the kernel says;
+/// `None` at the end of file. The message is cut if the buffer is too short. Never waits.
+pub(crate) fn receive_from(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Result<Option<i32>, Errno> {
     // SAFETY: all pointers are to memory that lives across the calls, with its length. The kernel fills in the control
     // message, which is read through the CMSG functions only; `ucred` is plain data.
     unsafe {
         let mut data = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-        let mut control = [0u64; 8];
+        // Room for the sender and nothing else: the kernel closes descriptors that come with a message.
+        let mut control = [0u64; 4];
         let mut message: libc::msghdr = std::mem::zeroed();
         message.msg_iov = &raw mut data;
         message.msg_iovlen = 1;
         message.msg_control = control.as_mut_ptr().cast();
         message.msg_controllen = size_of_val(&control) as _;
         let flags = libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
-        let length = check(libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) as i64)?;
-        let mut sender = None;
-        let mut header = libc::CMSG_FIRSTHDR(&raw const message);
-        while !header.is_null() {
-            match ((*header).cmsg_level, (*header).cmsg_type) {
-                (libc::SOL_SOCKET, libc::SCM_CREDENTIALS) => {
-                    sender = Some(libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned().pid);
-                }
-                // No process of leash sends descriptors here. If another one does, they must not stay open.
-                (libc::SOL_SOCKET, libc::SCM_RIGHTS) => close_sent(header),
-                _ => {}
-            }
-            header = libc::CMSG_NXTHDR(&raw const message, header);
-        }
-        Ok((length as usize, sender))
-    }
-}
-
-/// Closes the descriptors in a control message.
-///
-/// # Safety
-/// The kernel has just filled in the message, and no other code knows the descriptors.
-unsafe fn close_sent(header: *const libc::cmsghdr) {
-    // SAFETY: by contract. The length in the header includes the header.
-    unsafe {
-        let first = libc::CMSG_DATA(header).cast::<RawFd>();
-        let bytes = (*header).cmsg_len as usize - (first as usize - header as usize);
-        for number in 0..bytes / size_of::<RawFd>() {
-            libc::close(first.add(number).read_unaligned());
-        }
+        check(libc::recvmsg(socket.as_raw_fd(), &raw mut message, flags) as i64)?;
+        let header = libc::CMSG_FIRSTHDR(&raw const message);
+        let is_sender = !header.is_null()
+            && ((*header).cmsg_level, (*header).cmsg_type) == (libc::SOL_SOCKET, libc::SCM_CREDENTIALS);
+        let sender = is_sender.then(|| libc::CMSG_DATA(header).cast::<libc::ucred>().read_unaligned().pid);
+        Ok(sender)
     }
 }
 

@@ -120,7 +120,7 @@ fn start(
 }
 
 /// The descriptors that a supervisor of one tree waits for.
-enum Source {
+enum RunSource {
     Signals,
     Tree(TreeSource),
 }
@@ -141,7 +141,8 @@ fn run(
         let ready = wait(process, &tree).unwrap_or_else(|| {
             tree.starve();
             // We still read what we can read without a wait.
-            let at_once = [Source::Tree(TreeSource::Control), Source::Signals, Source::Tree(TreeSource::Keeper)];
+            let at_once =
+                [RunSource::Tree(TreeSource::Control), RunSource::Signals, RunSource::Tree(TreeSource::Keeper)];
             at_once.map(|source| (source, PollFlags::IN)).into()
         });
         // The keeper's messages first: a signal means something else once the keeper ends the tree.
@@ -149,8 +150,8 @@ fn run(
         let mut of_tree = Vec::new();
         for (source, answer) in ready {
             match source {
-                Source::Signals => process.signals().for_each(|received| tree.handle_signal(received)),
-                Source::Tree(source) => of_tree.push((source, answer)),
+                RunSource::Signals => process.signals().for_each(|received| tree.handle_signal(received)),
+                RunSource::Tree(source) => of_tree.push((source, answer)),
             }
         }
         if let Some(why) = tree.react(process, &of_tree, tell) {
@@ -160,10 +161,10 @@ fn run(
 }
 
 /// Waits until a source is ready. `None` when the kernel lets us poll no descriptor.
-fn wait(process: &SupervisorProcess, tree: &SupervisedTree) -> Option<Vec<(Source, PollFlags)>> {
+fn wait(process: &SupervisorProcess, tree: &SupervisedTree) -> Option<Vec<(RunSource, PollFlags)>> {
     let mut set = PollSet::default();
-    set.add(Source::Signals, process.signals.as_fd(), PollFlags::IN);
-    tree.watch(&mut set, Source::Tree);
+    set.add(RunSource::Signals, process.signals.as_fd(), PollFlags::IN);
+    tree.watch(&mut set, RunSource::Tree);
     let now = Moment::now();
     set.wait(tree.next_look(now).map(|deadline| timeout_until(deadline, now)).as_ref())
 }

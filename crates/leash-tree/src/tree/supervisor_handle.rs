@@ -73,16 +73,16 @@ impl SupervisorHandle {
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::CONT);
         let StartRequest { handle, orders, stdin, stdout, stderr } = start;
         let descriptors = [handle, orders, stdin, stdout, stderr].map(|fd| fd.as_fd());
-        self.ask(&Request::Start { is_last }, &descriptors)
+        self.ask(&SupervisorRequest::Start { is_last }, &descriptors)
     }
 
     /// Ends the grace of a tree whose end was requested.
     pub(super) fn hurry(&self, run: &str) {
         // If it is gone, the keeper has begun to end the tree without grace.
-        let _ = self.ask(&Request::Hurry { run: run.to_owned() }, &[]);
+        let _ = self.ask(&SupervisorRequest::Hurry { run: run.to_owned() }, &[]);
     }
 
-    fn ask(&self, request: &Request, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn ask(&self, request: &SupervisorRequest, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let bytes = serde_json::to_vec(request)?;
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -128,7 +128,7 @@ impl Drop for SupervisorHandle {
 /// A message from the program to the supervisor.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Request {
+pub(super) enum SupervisorRequest {
     /// Start a tree. The descriptors of a [`StartRequest`] come with it.
     Start {
         /// No other tree follows.
@@ -154,7 +154,7 @@ pub(super) struct StartRequest {
 }
 
 /// Receives the next request, with the descriptors of a start; `None` if none is waiting, an error if none will come.
-pub(super) fn receive(requests: BorrowedFd<'_>) -> io::Result<Option<(Request, Option<StartRequest>)>> {
+pub(super) fn receive(requests: BorrowedFd<'_>) -> io::Result<Option<(SupervisorRequest, Option<StartRequest>)>> {
     let mut bytes = [0; 256];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(5))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

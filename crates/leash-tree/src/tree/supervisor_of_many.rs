@@ -19,7 +19,7 @@ use super::handle::Report;
 use super::spec::Spec;
 use super::supervised::{ServerStdio, SupervisedTree, TreeSource, TreeStart, note_failure};
 use super::supervisor::SupervisorProcess;
-use super::supervisor_handle::{self, Request, StartRequest};
+use super::supervisor_handle::{self, StartRequest, SupervisorRequest};
 use crate::ledger::receipts;
 use crate::owner::{self, OwnerWatch, Parent};
 use crate::places::Places;
@@ -67,13 +67,13 @@ struct SupervisorOfMany {
     requests: Option<OwnedFd>,
     /// The program may ask for another tree.
     expects_more: bool,
-    trees: Vec<HeldTree>,
+    trees: Vec<HandledTree>,
     /// The time at which the last tree was over. Used while there is none.
     idle_since: Moment,
 }
 
 /// A tree, and the handle that the program has of it.
-struct HeldTree {
+struct HandledTree {
     tree: SupervisedTree,
     handle: OwnedFd,
     spec: Spec,
@@ -82,7 +82,7 @@ struct HeldTree {
 
 /// The descriptors that it waits for. A tree is named by its position.
 #[derive(Clone, Copy)]
-enum Source {
+enum SupervisorSource {
     Signals,
     Requests,
     Tree(usize, TreeSource),
@@ -96,9 +96,9 @@ impl SupervisorOfMany {
             Some(ready) => {
                 for (source, answer) in ready {
                     match source {
-                        Source::Signals => signalled = true,
-                        Source::Requests => requested = true,
-                        Source::Tree(number, source) => of_trees.push((number, source, answer)),
+                        SupervisorSource::Signals => signalled = true,
+                        SupervisorSource::Requests => requested = true,
+                        SupervisorSource::Tree(number, source) => of_trees.push((number, source, answer)),
                     }
                 }
             }
@@ -130,14 +130,14 @@ impl SupervisorOfMany {
         self.handle_requests();
     }
 
-    fn wait(&self) -> Option<Vec<(Source, PollFlags)>> {
+    fn wait(&self) -> Option<Vec<(SupervisorSource, PollFlags)>> {
         let mut set = PollSet::default();
-        set.add(Source::Signals, self.process.signals.as_fd(), PollFlags::IN);
+        set.add(SupervisorSource::Signals, self.process.signals.as_fd(), PollFlags::IN);
         if let Some(requests) = &self.requests {
-            set.add(Source::Requests, requests.as_fd(), PollFlags::IN);
+            set.add(SupervisorSource::Requests, requests.as_fd(), PollFlags::IN);
         }
         for (number, held) in self.trees.iter().enumerate() {
-            held.tree.watch(&mut set, |source| Source::Tree(number, source));
+            held.tree.watch(&mut set, |source| SupervisorSource::Tree(number, source));
         }
         let now = Moment::now();
         let idle = self.trees.is_empty().then(|| self.idle_since + limits::SUPERVISOR_IDLE);
@@ -182,8 +182,8 @@ impl SupervisorOfMany {
     }
 
     /// Finishes a tree whose keeper is gone, and reports the result.
-    fn finish(&mut self, held: HeldTree, why: Reason) {
-        let HeldTree { tree, handle, spec, places } = held;
+    fn finish(&mut self, held: HandledTree, why: Reason) {
+        let HandledTree { tree, handle, spec, places } = held;
         let left_before = self.process.others.clone();
         self.process.others.extend(self.trees.iter().map(|held| held.tree.keeper()));
         let over = tree.finish(&self.process, why, &mut |event| tell(&handle, Report::Event(event)));
@@ -205,15 +205,15 @@ impl SupervisorOfMany {
     fn handle_requests(&mut self) {
         while let Some(requests) = &self.requests {
             match supervisor_handle::receive(requests.as_fd()) {
-                Ok(Some((Request::Start { is_last }, Some(start)))) => {
+                Ok(Some((SupervisorRequest::Start { is_last }, Some(start)))) => {
                     self.expects_more &= !is_last;
                     self.start(start);
                 }
-                Ok(Some((Request::Hurry { run }, _))) => {
+                Ok(Some((SupervisorRequest::Hurry { run }, _))) => {
                     let wanted = self.trees.iter_mut().find(|held| held.tree.record.run == run);
                     wanted.into_iter().for_each(|held| held.tree.hurry());
                 }
-                Ok(Some((Request::Start { .. }, None))) => {}
+                Ok(Some((SupervisorRequest::Start { .. }, None))) => {}
                 Ok(None) => return,
                 Err(_) => (self.requests, self.expects_more) = (None, false),
             }
@@ -230,7 +230,7 @@ impl SupervisorOfMany {
             SupervisedTree::start(&self.process, start, &mut |event| tell(&handle, Report::Event(event)))
         });
         match started {
-            Ok(tree) => self.trees.push(HeldTree { tree, handle, spec, places }),
+            Ok(tree) => self.trees.push(HandledTree { tree, handle, spec, places }),
             Err(failure) => report(&handle, &spec, &places, Err(failure), receipts::append),
         }
     }
