@@ -484,17 +484,26 @@ pub(crate) fn give_back_pages(pages: &super::mappings::UnchangedPages) {
 }
 
 /// Replaces the command line that `ps` shows for this process. The old text is overwritten where the kernel put it, so
-/// the process must not read its arguments any more. Without /proc it keeps the old one.
+/// the process must not read its arguments any more. A text that is longer than the old one changes nothing.
 pub(crate) fn set_command_line(text: &[u8]) {
-    let Some(range) = super::proc::own_arguments().filter(|range| range.len() > text.len() + 1) else { return };
-    // SAFETY: the kernel says that the range holds the arguments of this process, in its stack, which it may write to. No
-    // other thread reads them.
+    use std::os::unix::ffi::OsStrExt as _;
+    // SAFETY: glibc and musl both have it.
+    unsafe extern "C" {
+        /// The first argument, in the place where the kernel put it. The others follow, each with a NUL at its end.
+        static program_invocation_name: *mut libc::c_char;
+    }
+    let length: usize = std::env::args_os().map(|argument| argument.as_bytes().len() + 1).sum();
+    if text.len() + 1 >= length {
+        return;
+    }
+    // SAFETY: libc set it before `main`, and the range is that of the arguments, which a process may write to. No other
+    // thread reads them.
     unsafe {
-        let start = range.start as *mut u8;
-        ptr::write_bytes(start, 0, range.len());
+        let start = program_invocation_name.cast::<u8>();
+        ptr::write_bytes(start, 0, length);
         ptr::copy_nonoverlapping(text.as_ptr(), start, text.len());
         // Tells the kernel that the text ends at its first NUL.
-        start.add(range.len() - 1).write(1);
+        start.add(length - 1).write(1);
     }
 }
 

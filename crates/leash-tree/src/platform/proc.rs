@@ -265,15 +265,6 @@ impl Proc {
     }
 }
 
-/// The addresses at which the kernel has put the arguments of this process; `None` without /proc.
-pub(crate) fn own_arguments() -> Option<std::ops::Range<usize>> {
-    let stat = read_small("/proc/self/stat")?;
-    // The first field after the name is number 3; arg_start is field 48, arg_end field 49.
-    let mut fields = stat.rsplit_once(") ")?.1.split_ascii_whitespace().skip(45).map(str::parse);
-    let range = fields.next()?.ok()?..fields.next()?.ok()?;
-    (range.start > 0).then_some(range)
-}
-
 /// Reads a small text file whole; `None` if it can't be read. /proc files report no length, so the buffer starts at 1
 /// KiB.
 pub fn read_small(path: impl AsRef<Path>) -> Option<String> {

@@ -19,11 +19,11 @@ pub(crate) mod fds {
     /// The control socket.
     pub(crate) const CONTROL: i32 = 3;
     /// The ledger's lock.
-    pub(crate) const LOCK: i32 = 5;
+    pub(crate) const LOCK: i32 = 4;
     /// A pidfd of the supervisor.
-    pub(crate) const SUPERVISOR: i32 = 6;
+    pub(crate) const SUPERVISOR: i32 = 5;
     /// The first of the owners' descriptors; the others follow, and then the two of a copy of stderr.
-    pub(crate) const OWNERS: i32 = 7;
+    pub(crate) const OWNERS: i32 = 6;
 }
 
 /// Everything a keeper needs to know.

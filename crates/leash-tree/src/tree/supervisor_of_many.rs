@@ -35,8 +35,9 @@ use leash_model::start_failure::StartFailure;
 
 /// Runs as the supervisor that a program has started, until the program starts no more trees and all are over.
 pub(crate) fn run() {
+    // Descriptors that the program leaked to us would otherwise stay open as long as it has a tree.
+    let Some(requests) = linux::close_inherited_but(fds::CONTROL) else { return };
     let first = FirstLook::take();
-    let Ok(requests) = linux::inherited_fd(fds::CONTROL) else { return };
     let _ = rustix::thread::set_name(c"supervisor");
     let Ok((mut process, parent)) = SupervisorProcess::new(first) else { return };
     process.most_files = raise_file_limit();

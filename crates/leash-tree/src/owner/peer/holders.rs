@@ -43,6 +43,7 @@ pub struct SocketHolder {
 }
 
 /// A process and one of its descriptors, where a search found a socket. To remember it takes no descriptor.
+#[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only a program with a runtime looks again"))]
 #[derive(Clone, Copy, Debug)]
 pub struct FoundPlace {
     process: Identity,
@@ -56,6 +57,7 @@ impl FoundPlace {
     }
 
     /// The process, if it still holds the socket at this place. `None` says nothing about other places.
+    #[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only a program with a runtime looks again"))]
     pub(super) fn holder(&self, proc: &Proc, socket: PeerSocket) -> Option<HeldProcess> {
         let held = HeldProcess::open_same(proc, self.process)?;
         // Read after the pidfd was opened: a process that still shows the socket has kept its number.

@@ -17,7 +17,7 @@ use crate::sys::seize_and_stop;
 
 /// Descriptor numbers in a keeper, and in a supervisor that another program started.
 const CONTROL: i32 = 3;
-const LOCK: i32 = 5;
+const LOCK: i32 = 4;
 
 /// The attack of the helper, as written on the command line.
 #[derive(Clone, Copy, PartialEq, Eq)]
