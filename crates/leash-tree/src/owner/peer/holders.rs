@@ -43,7 +43,6 @@ pub struct SocketHolder {
 }
 
 /// A process and one of its descriptors, where a search found a socket. To remember it takes no descriptor.
-#[cfg_attr(not(feature = "tokio"), expect(dead_code, reason = "only a program with a runtime looks again"))]
 #[derive(Clone, Copy, Debug)]
 pub struct FoundPlace {
     process: Identity,
