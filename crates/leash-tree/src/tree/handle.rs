@@ -2,7 +2,7 @@
 //!
 //! The program starts a supervisor process of its own, which runs what `leash run` runs. So the tree ends if the program
 //! ends it, drops it, exits, crashes or is killed. The program's own children and signals are left alone. A program that
-//! starts many trees has one supervisor for all of them, a [`SharedSupervisor`].
+//! starts many trees has one supervisor for all of them, a [`SharedSupervisor`](super::SharedSupervisor).
 
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
