@@ -138,8 +138,7 @@ fn scene(valgrind: &Valgrind) -> Result<Scene, String> {
     Ok(scene)
 }
 
-/// The instructions of all processes of a scene that were counted. A forked process also counts those of its parent up to
-/// the fork. Keeps the file with the most of them.
+/// The instructions of all processes of a scene that were counted. Keeps the file with the most of them.
 fn total(scene: &Scene, name: &str) -> Result<u64, String> {
     let failed = |error: std::io::Error| format!("the count cannot be read: {error}");
     let mut counts = Vec::new();

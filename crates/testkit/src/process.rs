@@ -75,7 +75,8 @@ impl Process {
         self.thread.map_or_else(|| format!("/proc/{pid}"), |thread| format!("/proc/{pid}/task/{thread}"))
     }
 
-    pub(crate) fn command_line(&self) -> String {
+    /// Its arguments, with a space between them.
+    pub fn command_line(&self) -> String {
         let path = format!("{}/cmdline", self.dir());
         let bytes = fs::read(path).unwrap_or_default();
         String::from_utf8_lossy(&bytes).replace('\0', " ").trim_end().to_owned()

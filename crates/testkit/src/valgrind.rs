@@ -92,7 +92,9 @@ impl Valgrind {
         if !compiled.as_ref().is_ok_and(ExitStatus::success) {
             return Err(format!("`cc` cannot compile own_program.c: {compiled:?}"));
         }
-        let options = ["--tool=callgrind", "--quiet", "--trace-children=no", "--vgdb=no"];
+        // A keeper is a fork of its supervisor. Without the last option, it counts the instructions of its parent, too.
+        let from_fork = "--zero-before=leash_tree::tree::keeper::Keeper::start";
+        let options = ["--tool=callgrind", "--quiet", "--trace-children=no", "--vgdb=no", from_fork];
         let tool = self.with(&options, "--callgrind-out-file=", &scene.dir().join("%p.callgrind"));
         let (library, leash, tool) = (library.display(), leash::leash().display(), tool.join(OsStr::new("' '")));
         let tool = tool.display();

@@ -25,6 +25,9 @@ pub(super) struct InputClosed;
 /// The writing end of a server's stdin.
 pub(super) struct ServerInput {
     pipe: RefCell<Option<Rc<Sender>>>,
+    /// The pipe after the server closed its end. leash keeps its own end until the tree's end was requested: if it closed
+    /// it before, the keeper would take that for the reason of the end.
+    broken: RefCell<Option<Rc<Sender>>>,
     waiting: RefCell<VecDeque<Bytes>>,
     bytes: Cell<usize>,
     /// The number of lines that were given, and of lines that are in the pipe.
@@ -38,6 +41,7 @@ impl ServerInput {
     pub(super) fn new(pipe: Sender, tasks: TaskTracker) -> Rc<ServerInput> {
         Rc::new(ServerInput {
             pipe: RefCell::new(Some(Rc::new(pipe))),
+            broken: RefCell::default(),
             waiting: RefCell::default(),
             bytes: Cell::default(),
             given: Cell::default(),
@@ -59,7 +63,7 @@ impl ServerInput {
         self.given.set(number);
         let begins = self.waiting.borrow().is_empty();
         let written = if begins { try_write(&pipe, &[IoSlice::new(&line), IoSlice::new(b"\n")]) } else { Ok(0) };
-        let written = written.inspect_err(|InputClosed| self.close())?;
+        let written = written.inspect_err(|InputClosed| self.server_closed())?;
         if written == line.len() + 1 {
             self.written.set(number);
             return Ok(number);
@@ -82,7 +86,16 @@ impl ServerInput {
 
     /// Ends the server's input. Drops the lines that wait.
     pub(super) fn close(&self) {
-        self.pipe.take();
+        self.server_closed();
+        self.broken.take();
+    }
+
+    /// Notes that the server closed its end, and drops the lines that wait.
+    fn server_closed(&self) {
+        let pipe = self.pipe.take();
+        if pipe.is_some() {
+            *self.broken.borrow_mut() = pipe;
+        }
         self.waiting.take();
         self.bytes.set(0);
         self.changed.notify_waiters();
@@ -100,7 +113,7 @@ impl ServerInput {
             match written {
                 Ok(()) if self.waiting.borrow().is_empty() => return,
                 Ok(()) => {}
-                Err(InputClosed) => return self.close(),
+                Err(InputClosed) => return self.server_closed(),
             }
         }
     }

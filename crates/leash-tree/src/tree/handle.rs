@@ -115,7 +115,10 @@ impl Tree {
         if supervisor.start(&request, is_last).is_err() {
             // It had nothing to do and exited in this moment.
             supervisor = find()?;
-            supervisor.start(&request, is_last).map_err(failed)?;
+            supervisor.start(&request, is_last).map_err(|error| match error.kind() {
+                std::io::ErrorKind::BrokenPipe => ended_early(NO_SUPERVISOR),
+                _ => failed(error),
+            })?;
         }
         drop(request);
         let mut tree = Tree {

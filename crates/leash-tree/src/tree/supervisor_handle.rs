@@ -40,6 +40,8 @@ pub(super) struct SupervisorHandle {
     /// A copy of the pidfd for the program, until it takes it.
     watch: Mutex<Option<OwnedFd>>,
     requests: OwnedFd,
+    /// The number of variables that it did not inherit.
+    withheld: usize,
 }
 
 impl SupervisorHandle {
@@ -53,13 +55,14 @@ impl SupervisorHandle {
             fds: vec![(theirs, fds::CONTROL)],
             piped: false,
         };
+        let withheld = command::withheld_names().len();
         let child = command::launch(launch).map_err(|error| failed(NO_SUPERVISOR, error))?;
         let pid = child.id() as i32;
         // We have not waited for it, so no other process has its number. Without this descriptor it exits at once, because
         // its requests are closed.
         let pidfd = identity::pidfd(pid).map_err(|errno| failed(NO_SUPERVISOR, errno))?;
         let watch = Mutex::new(pidfd.try_clone().ok());
-        Ok(SupervisorHandle { child: Some(child), pid, pidfd, watch, requests })
+        Ok(SupervisorHandle { child: Some(child), pid, pidfd, watch, requests, withheld })
     }
 
     /// Its number. No other process can have it: we do not wait for it before this handle is dropped.
@@ -91,6 +94,12 @@ impl SupervisorHandle {
         }
         rustix::net::sendmsg(&self.requests, &[IoSlice::new(&bytes)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
+    }
+
+    /// True if it may start trees: since it was started, no further variable became a secret. Its keepers inherit its
+    /// environment, and a server can read that of its keeper.
+    fn is_current(&self) -> bool {
+        !self.is_gone() && self.withheld == command::withheld_names().len()
     }
 
     /// True if it is gone, or will take no more requests.
@@ -178,7 +187,7 @@ pub(super) fn receive(requests: BorrowedFd<'_>) -> io::Result<Option<(Supervisor
 }
 
 /// One supervisor for all trees of a program. It is started with the first tree, and again if it was killed: the trees that
-/// it had end then.
+/// it had end then. After a further variable became a secret, new trees get a new one, and the old one keeps its trees.
 #[derive(Debug, Default)]
 pub struct SharedSupervisor {
     current: Mutex<Option<Arc<SupervisorHandle>>>,
@@ -215,7 +224,7 @@ impl SharedSupervisor {
 
     fn get(&self, places: &Places) -> Result<Arc<SupervisorHandle>, StartFailure> {
         let mut current = self.current();
-        if let Some(handle) = current.as_ref().filter(|handle| !handle.is_gone()) {
+        if let Some(handle) = current.as_ref().filter(|handle| handle.is_current()) {
             return Ok(Arc::clone(handle));
         }
         let handle = Arc::new(SupervisorHandle::launch(places)?);

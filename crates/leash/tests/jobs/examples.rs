@@ -59,8 +59,10 @@ fn check(stage: Stage, mut command: Command) {
         let report = stage.fixture.report();
         assert_eq!((report.open().len(), report.opened()), (0, done), "{outcome}");
         let processes = stage.scene.outer().map(|outer| outer.processes()).unwrap_or_default();
-        // The daemon and its keeper stay for the next job.
-        let is_daemon = |one: &&Process| one.name.starts_with("leash") || one.keeps_sessions();
+        // The daemon, its keeper and its supervisor stay for the next job, the last for about a second.
+        let is_daemon = |one: &&Process| {
+            one.name.starts_with("leash") || one.keeps_sessions() || one.command_line() == "mcp-supervisor"
+        };
         let others = processes.iter().filter(|one| one.pid != worker.pid() && !is_daemon(one));
         let left: Vec<String> = others.map(ToString::to_string).collect();
         assert_eq!(left, [""; 0], "{outcome}");

@@ -90,7 +90,7 @@ impl Samples {
     }
 
     fn check_flat(&self, lanes: usize) {
-        check_flat("the daemon's memory", &self.daemon_memory, lanes, 512 << 10);
+        check_flat("the daemon's memory", &self.daemon_memory, lanes, 1 << 20);
         check_flat("the daemon's descriptors", &self.daemon_descriptors, lanes, 2 * lanes as u64);
         check_flat("the worker's memory", &self.worker_heap, lanes, 1 << 20);
         check_flat("the worker's descriptors", &self.worker_descriptors, lanes, 2 * lanes as u64);

@@ -158,12 +158,16 @@ fn variable_and_file_turn_the_log_on() {
     fs::create_dir_all(&config).expect("a directory");
     fs::write(config.join("leash.json"), r#"{"run": {"log": true}}"#).expect("a file");
     scene.set_env("XDG_CONFIG_HOME", scene.dir().join("config"));
-    assert_eq!(scene.answer(["run", "--name", "a", "--", "sh", "-c", "echo one >&2"]).code, 0);
+    assert_eq!(scene.answer(["run", "--name", "by-file", "--", "sh", "-c", "echo one >&2"]).code, 0);
     scene.set_env("XDG_CONFIG_HOME", scene.dir().join("none"));
     scene.set_env("LEASH_RUN_LOG", "1");
-    assert_eq!(scene.answer(["run", "--name", "b", "--", "sh", "-c", "echo two >&2"]).code, 0);
+    assert_eq!(scene.answer(["run", "--name", "by-variable", "--", "sh", "-c", "echo two >&2"]).code, 0);
     scene.set_env("LEASH_RUN_LOG", "0");
-    assert_eq!(scene.answer(["run", "--name", "c", "--", "sh", "-c", "echo three >&2"]).code, 0);
-    assert_eq!((lines(&scene, "a"), lines(&scene, "b")), (vec!["one".to_owned()], vec!["two".to_owned()]));
-    assert!(lines(&scene, "c").is_empty());
+    assert_eq!(scene.answer(["run", "--name", "without", "--", "sh", "-c", "echo three >&2"]).code, 0);
+    // No name here is the beginning of a run's id, which `leash logs` takes, too.
+    assert_eq!(
+        (lines(&scene, "by-file"), lines(&scene, "by-variable")),
+        (vec!["one".to_owned()], vec!["two".to_owned()])
+    );
+    assert!(lines(&scene, "without").is_empty());
 }

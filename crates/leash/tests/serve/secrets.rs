@@ -32,11 +32,15 @@ fn below(pid: Pid) -> BTreeMap<i32, (String, String)> {
     found
 }
 
-/// Checks that supervisor, keeper, server and helper of each tree have the scene's other variables and none of the
-/// secrets.
+/// Checks that the supervisor, and keeper, server and helper of each tree, have the scene's other variables and none of
+/// the secrets.
 fn nobody_has(secrets: &[&str], gateway: &Gateway, trees: usize) {
     let processes = below(gateway.pid());
-    assert!(processes.len() >= 4 * trees, "{trees} trees are {} processes", processes.len());
+    assert!(processes.len() > 3 * trees, "{trees} trees are {} processes", processes.len());
+    none_of(&processes, secrets);
+}
+
+fn none_of(processes: &BTreeMap<i32, (String, String)>, secrets: &[&str]) {
     for (shown, environment) in processes.values() {
         assert!(environment.contains("LEASH_RUNTIME_DIR="), "{shown}: {environment}");
         for secret in secrets {
@@ -83,7 +87,7 @@ fn token_variables_reach_no_process_of_a_tree() {
         scene.tree("setsid", ["--mcp"]).iter().map(|word| word.to_str().expect("plain").to_owned()).collect();
     let request = json!({"mcpServers": {"j": {"command": words[0], "args": words[1..], "leash": {"grace": "300ms"}}}});
     Control::of(&scene).create(&request);
-    wait::until("both trees", || (below(gateway.pid()).len() >= 8).then_some(()));
+    wait::until("both trees", || (below(gateway.pid()).len() > 6).then_some(()));
     nobody_has(&["alpha-s3cret", "beta-s3cret", "gamma-s3cret", "SECOND="], &gateway, 2);
     gateway.stop();
     scene.wait_gone(&[]).expect("nothing is left");
@@ -93,6 +97,31 @@ fn token_variables_reach_no_process_of_a_tree() {
         Gateway::single(&scene, &["--token-env", "FLAG", "--grace", "300ms"], &scene.tree("setsid", ["--mcp"]));
     open(&gateway, "x", "delta-s3cret");
     nobody_has(&["delta-s3cret", "FLAG="], &gateway, 1);
+    gateway.stop();
+    scene.wait_gone(&[]).expect("nothing is left");
+}
+
+/// The old tree still has the variable that is a secret from now on. So it keeps its supervisor, and new trees get another.
+#[test]
+fn new_secret_reaches_no_process_of_a_new_tree() {
+    let mut scene = or_skip!(Scene::set(Who::User));
+    scene.set_env("FIRST", "alpha-s3cret");
+    scene.set_env("SECOND", "beta-s3cret");
+    let server = stdio_server(&scene);
+    let text = |token: &str| format!(r#"{{"mcpServers": {{"a": {{{server}}}}}, "leash": {{"token": "{token}"}}}}"#);
+    let file = config(&scene, &text("${FIRST}"));
+    let gateway = Gateway::start(&scene, ["--config", &file]);
+    open(&gateway, "a", "alpha-s3cret");
+    let old = wait::until("the first tree", || Some(below(gateway.pid())).filter(|processes| processes.len() > 3));
+    config(&scene, &text("${SECOND}"));
+    wait::until("the reload", || gateway.said().contains("reloaded;").then_some(()));
+    open(&gateway, "a", "beta-s3cret");
+    let new = wait::until("the second tree", || {
+        let new: BTreeMap<_, _> = below(gateway.pid()).into_iter().filter(|(pid, _)| !old.contains_key(pid)).collect();
+        (new.len() > 3).then_some(new)
+    });
+    none_of(&new, &["alpha-s3cret", "beta-s3cret", "SECOND="]);
+    assert!(old.keys().all(|pid| below(gateway.pid()).contains_key(pid)), "the first session goes on");
     gateway.stop();
     scene.wait_gone(&[]).expect("nothing is left");
 }
