@@ -243,9 +243,10 @@ impl TreeDriver {
 
     /// A server that exits at the end of its stdin is often faster than we are. Then the lost owner is the reason, not
     /// the server. The handle is the last in the list: it says its reason before it closes stdin, so we look at it after
-    /// stdin.
+    /// stdin. A search from the back would look at it too early.
     fn find_reason(&mut self) -> ControlFlow<Over> {
-        match self.watches.iter().filter_map(owner::lost_by_now).last().filter(|_| !self.state.ending()) {
+        let lost = self.watches.iter().filter_map(owner::lost_by_now).reduce(|_, later| later);
+        match lost.filter(|_| !self.state.ending()) {
             Some(lost) => self.apply_end(lost),
             None => ControlFlow::Continue(()),
         }
