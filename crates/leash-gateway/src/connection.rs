@@ -1,8 +1,8 @@
 //! A client's connection, and the process at its other end.
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
-use std::{any::Any, net::SocketAddr};
 
 use hyper::HeaderMap;
 use hyper::header::{AUTHORIZATION, HeaderName};
@@ -27,10 +27,18 @@ pub(crate) struct ClientConnection {
     request_read: Cell<bool>,
     /// True if hyper may have bytes for the client that were not written to the socket.
     unsent: Cell<bool>,
-    /// The session that it was used for last, which knows its owner. Only its address is compared.
-    session: RefCell<Weak<dyn Any>>,
+    /// The session that it was used for last, which knows its owner.
+    session: RefCell<Option<Weak<dyn ConnectionUser>>>,
     /// The places where the last search found the client's socket.
     owners: RefCell<Vec<FoundPlace>>,
+}
+
+/// A session, as a connection knows it.
+pub(crate) trait ConnectionUser {
+    /// A connection was used for it.
+    fn connection_began(self: Rc<Self>);
+    /// A connection is closed, or was used for another session.
+    fn connection_ended(self: Rc<Self>);
 }
 
 /// The response that a connection owes its client.
@@ -97,7 +105,7 @@ impl ClientConnection {
             answered: Notify::new(),
             request_read: Cell::new(false),
             unsent: Cell::new(false),
-            session: RefCell::new(Weak::<()>::new()),
+            session: RefCell::default(),
             owners: RefCell::default(),
         }
     }
@@ -107,15 +115,26 @@ impl ClientConnection {
         *self.client_end.get_or_init(|| client_end_of(lookup, self.peer, self.local))
     }
 
-    /// True if the session has used this connection before; remembers the session otherwise.
-    pub(crate) fn is_known_to<S: Any>(&self, session: &Rc<S>) -> bool {
-        let known = self.session.borrow().as_ptr().cast::<S>() == Rc::as_ptr(session);
+    /// True if the session was the last to use this connection; otherwise it is from now on.
+    pub(crate) fn is_known_to<S: ConnectionUser + 'static>(&self, session: &Rc<S>) -> bool {
+        // The weak reference keeps the allocation of a dead session, so a new session cannot get the same address.
+        let is_same = |known: &Weak<dyn ConnectionUser>| known.as_ptr().cast::<S>() == Rc::as_ptr(session);
+        let known = self.session.borrow().as_ref().is_some_and(is_same);
         if !known {
-            // The weak reference keeps the allocation of a dead session, so a new session cannot get the same address.
-            let session: Rc<dyn Any> = Rc::clone(session) as _;
-            *self.session.borrow_mut() = Rc::downgrade(&session);
+            self.closed();
+            let session: Rc<dyn ConnectionUser> = Rc::clone(session) as _;
+            *self.session.borrow_mut() = Some(Rc::downgrade(&session));
+            session.connection_began();
         }
         known
+    }
+
+    /// Tells the last session that it no longer has this connection.
+    pub(crate) fn closed(&self) {
+        let last = self.session.take();
+        if let Some(session) = last.and_then(|session| session.upgrade()) {
+            session.connection_ended();
+        }
     }
 
     /// The client's socket, if it was found.

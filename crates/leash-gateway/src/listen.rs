@@ -74,6 +74,7 @@ async fn serve(jobs: Rc<Jobs>, connection: Rc<ClientConnection>, stream: TcpStre
             () = stop.cancelled() => break,
         }
     }
+    connection.closed();
     jobs.gateway.metrics.connections.set(jobs.gateway.metrics.connections.get() - 1);
 }
 

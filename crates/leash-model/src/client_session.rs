@@ -16,8 +16,11 @@ use crate::{clock::Moment, owner::Role, receipt::Reason};
 /// The time limits of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionTimes {
-    /// From the end of the last request to the end of a session whose client process is unknown.
+    /// From the end of the last request to the end of a session whose client process is unknown, or has begun a newer
+    /// session and has no connection of this one.
     pub idle: Option<Duration>,
+    /// From the last request and the last connection to the end of a session whose client process lives.
+    pub abandoned: Option<Duration>,
     /// The longest it may live, even with requests in flight.
     pub max_age: Option<Duration>,
     /// From the death of the last client process to the end.
@@ -60,6 +63,12 @@ pub enum Event {
     OwnerGone(i32),
     /// A client used it whose process can't be known.
     OwnerUnknown,
+    /// True if all client processes that live have begun newer sessions at the same server.
+    OwnersMovedOn(bool),
+    /// A connection of its client was used for it, and for no other session since.
+    ConnectionBegan,
+    /// Such a connection is closed, or was used for another session.
+    ConnectionEnded,
     /// Time has passed.
     Tick,
     /// The gateway or a client asks for its end.
@@ -96,6 +105,12 @@ pub struct SessionLife {
     lost: Option<(i32, Moment)>,
     /// True if a client used it whose process is not known.
     unknown_client: bool,
+    /// True if all living client processes have begun newer sessions.
+    moved_on: bool,
+    /// Open connections that were used for it last.
+    connections: u32,
+    /// The time since which there has been no such connection.
+    unconnected_since: Moment,
 }
 
 impl SessionLife {
@@ -111,6 +126,9 @@ impl SessionLife {
             owners: 0,
             lost: None,
             unknown_client: false,
+            moved_on: false,
+            connections: 0,
+            unconnected_since: now,
         }
     }
 
@@ -202,12 +220,18 @@ impl SessionLife {
             Event::RequestEnded => self.in_flight = self.in_flight.saturating_sub(1),
             Event::ListenBegan => self.listening += 1,
             Event::ListenEnded => self.listening = self.listening.saturating_sub(1),
-            Event::OwnerFound => (self.owners, self.lost) = (self.owners + 1, None),
+            Event::OwnerFound => (self.owners, self.lost, self.moved_on) = (self.owners + 1, None, false),
             Event::OwnerGone(pid) => {
                 self.owners = self.owners.saturating_sub(1);
                 self.lost = (self.owners == 0).then_some((*pid, now));
             }
             Event::OwnerUnknown => self.unknown_client = true,
+            Event::OwnersMovedOn(all) => self.moved_on = *all,
+            Event::ConnectionBegan => self.connections += 1,
+            Event::ConnectionEnded => {
+                self.connections = self.connections.saturating_sub(1);
+                self.unconnected_since = now;
+            }
             Event::Held | Event::Opened | Event::Tick | Event::End(_) | Event::Released => {}
         }
         if matches!(event, Event::RequestBegan | Event::RequestEnded | Event::Opened) {
@@ -236,8 +260,8 @@ impl SessionLife {
     /// The time and reason of its end if no client uses it any more.
     fn unused_deadline(&self, times: &SessionTimes) -> Option<(Moment, Reason)> {
         match self.lost {
-            // A living client process decides by itself.
-            _ if self.owners > 0 => None,
+            // A living client process decides by itself, unless it has forgotten the session.
+            _ if self.owners > 0 => self.abandoned_deadline(times),
             // All of its clients were known processes, and they are gone: no process reads the responses to requests in
             // flight.
             Some((pid, at)) if !self.unknown_client => {
@@ -246,6 +270,16 @@ impl SessionLife {
             _ if self.busy() => None,
             _ => times.idle.map(|idle| (self.quiet_since + idle, Reason::Idle)),
         }
+    }
+
+    /// The time and reason of its end if its client process lives, but does not use it any more.
+    fn abandoned_deadline(&self, times: &SessionTimes) -> Option<(Moment, Reason)> {
+        if self.busy() || self.connections > 0 {
+            return None;
+        }
+        let unused = self.quiet_since.max(self.unconnected_since);
+        let forgotten = times.idle.filter(|_| self.moved_on);
+        [times.abandoned, forgotten].into_iter().flatten().min().map(|time| (unused + time, Reason::Abandoned))
     }
 }
 

@@ -248,6 +248,10 @@ pub const DELETE_BODY: usize = 64 * 1024;
 /// for a lunch break of a user with an open client, short enough that a day's abandoned clients do not accumulate.
 pub const IDLE: Duration = Duration::from_secs(30 * 60);
 
+/// The time for which a living client process may leave a session without a request and without a connection. Longer
+/// than a night: a user finds the sessions of the evening in the morning.
+pub const ABANDONED: Duration = Duration::from_secs(12 * 60 * 60);
+
 /// The time for which a session outlives its last client process. Wrappers (npx, a shell) hand a session from one
 /// process to the next within milliseconds; a client that restarts itself takes seconds.
 pub const LINGER: Duration = Duration::from_secs(5);

@@ -72,6 +72,8 @@ pub enum Reason {
     ClientSilent,
     /// No request was in flight for the idle time.
     Idle,
+    /// The client's process lives, but has not used the session for long: no request and no connection.
+    Abandoned,
     /// The server did not answer `initialize`, or refused it.
     NotInitialized,
     /// The upstream server no longer knows the session.
@@ -130,7 +132,8 @@ impl Reason {
     pub const PROGRAM: Reason = Reason::Requested { by: Some(Requester::Program) };
 
     /// One of each reason for which a client session of a gateway ends.
-    pub const OF_CLIENT_SESSIONS: [Reason; 15] = [
+    pub const OF_CLIENT_SESSIONS: [Reason; 16] = [
+        Reason::Abandoned,
         Reason::ClientDeleted,
         Reason::ClientLeft,
         Reason::ClientSilent,
@@ -151,7 +154,8 @@ impl Reason {
     /// True if a gateway decided it, and closes the tree's stdin for it.
     pub fn is_decision(&self) -> bool {
         match self {
-            Reason::ClientDeleted
+            Reason::Abandoned
+            | Reason::ClientDeleted
             | Reason::ClientLeft
             | Reason::ClientSilent
             | Reason::Idle
@@ -230,6 +234,7 @@ impl Reason {
             Reason::ClientLeft => ("client_left", "client disconnected"),
             Reason::ClientSilent => ("client_silent", "client answers no ping"),
             Reason::Idle => ("idle", "idle"),
+            Reason::Abandoned => ("abandoned", "not used by its client any more"),
             Reason::NotInitialized => ("not_initialized", "not initialized"),
             Reason::UpstreamForgot => ("upstream_forgot", "upstream forgot it"),
             Reason::Shutdown => ("shutdown", "the gateway stopped"),
@@ -548,7 +553,7 @@ mod tests {
     use super::*;
 
     /// One of each.
-    fn reasons() -> [Reason; 30] {
+    fn reasons() -> [Reason; 31] {
         [
             Reason::StdinClosed,
             Reason::OwnerGone { pid: 7, role: Role::Parent },
@@ -572,6 +577,7 @@ mod tests {
             Reason::ClientLeft,
             Reason::ClientSilent,
             Reason::Idle,
+            Reason::Abandoned,
             Reason::NotInitialized,
             Reason::UpstreamForgot,
             Reason::Shutdown,

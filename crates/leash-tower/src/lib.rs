@@ -83,8 +83,9 @@ impl SessionGuardLayer {
         let times = SessionTimes {
             idle: Some(limits::IDLE),
             max_age: None,
-            // The guard knows no client processes, so no session lingers after one.
+            // The guard knows no client processes: no session lingers after one, and no living one abandons a session.
             linger: Duration::ZERO,
+            abandoned: None,
             init_timeout: limits::INIT_TIMEOUT,
         };
         SessionGuardLayer::of(GuardOptions { times, max_sessions: limits::MAX_SESSIONS, on_end: None })

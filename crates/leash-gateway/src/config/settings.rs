@@ -162,8 +162,11 @@ impl fmt::Debug for ServerCommand {
 /// The terms of a server's sessions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionPolicy {
-    /// The idle timeout. A session that is idle for this time ends, unless a process that owns it is known to live.
+    /// The idle timeout. A session that is idle for this time ends, unless a process that owns it is known to live. If
+    /// that process has begun a newer session at the server and has no connection of this one, this one ends, too.
     pub idle: Option<Duration>,
+    /// The time after which a session ends without traffic and without a connection, even if its client process lives.
+    pub abandoned: Option<Duration>,
     /// The maximum age of a session.
     pub max_age: Option<Duration>,
     /// The limit of sessions of this server at once; only the gateway's own limit applies if `None`.
@@ -195,6 +198,7 @@ impl Default for SessionPolicy {
     fn default() -> SessionPolicy {
         SessionPolicy {
             idle: Some(limits::IDLE),
+            abandoned: Some(limits::ABANDONED),
             max_age: None,
             max_sessions: None,
             max_sessions_per_client: None,

@@ -26,6 +26,7 @@ pub fn single(name: &str, target: ServerTarget, policy: SessionPolicy) -> Result
     }
     for (flag, time) in [
         ("--idle", policy.idle),
+        ("--abandoned", policy.abandoned),
         ("--max-age", policy.max_age),
         ("--init-timeout", Some(policy.init_timeout)),
         ("--keep-alive", policy.keep_alive.pause()),
@@ -35,7 +36,12 @@ pub fn single(name: &str, target: ServerTarget, policy: SessionPolicy) -> Result
         }
     }
     let spans = [("--grace", policy.grace), ("--linger", policy.linger), ("--init-timeout", policy.init_timeout)];
-    let ends = [("--idle", policy.idle), ("--max-age", policy.max_age), ("--keep-alive", policy.keep_alive.pause())];
+    let ends = [
+        ("--idle", policy.idle),
+        ("--abandoned", policy.abandoned),
+        ("--max-age", policy.max_age),
+        ("--keep-alive", policy.keep_alive.pause()),
+    ];
     let ends = ends.into_iter().filter_map(|(flag, time)| Some((flag, time?)));
     for (flag, _) in spans.into_iter().chain(ends).filter(|(_, time)| *time > limits::LONGEST) {
         say(flag, "the time is too long".to_owned(), Some("at most a year (365d)".to_owned()));

@@ -53,6 +53,11 @@ pub(super) const TERMS: Table<ServerTerms> = Table {
     about: "The terms of a server's trees and client sessions, as in docs/reference/config.md.",
     keys: &[
         key!("idle", span_or_never => policy.idle, "A client session without traffic for this time ends."),
+        key!(
+            "abandoned",
+            span_or_never => policy.abandoned,
+            "A client session without traffic and connection for this time ends, even if its process lives."
+        ),
         key!("maxAge", span_or_never => policy.max_age, "A client session of this age ends."),
         key!("maxSessions", count => Some(policy.max_sessions), "The limit of client sessions at once."),
         key!(

@@ -1,7 +1,8 @@
 //! A server behind the gateway, and its sessions.
 
 use std::cell::{Cell, RefCell};
-use std::{any::Any, collections::HashMap, rc::Rc};
+use std::rc::{Rc, Weak};
+use std::{any::Any, collections::HashMap};
 
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -9,7 +10,9 @@ use tokio_util::sync::CancellationToken;
 use super::{account::JobAccount, backend::SharedTrees, session::ClientSession, stop::StopOrder};
 use crate::config::{ServerSettings, SessionPolicy};
 use crate::{budget::Budget, notified::wait_until};
-use leash_model::{client_session::SessionTimes, containment::Containment, limits, receipt::Receipt};
+use leash_model::{
+    client_session::SessionTimes, containment::Containment, identity::Identity, limits, receipt::Receipt,
+};
 
 /// The name of the shared counters of all servers of jobs. Counters per server would grow with the number of jobs.
 pub(crate) const JOBS_BUCKET: &str = "session";
@@ -24,6 +27,8 @@ pub(crate) struct Server {
     settings: RefCell<Rc<ServerSettings>>,
     /// Its sessions, by the `Mcp-Session-Id` that the client presents; while a session is opening, by leash's own id.
     pub(crate) sessions: RefCell<HashMap<Rc<str>, Rc<ClientSession>>>,
+    /// The newest session of each client process.
+    newest: RefCell<HashMap<Identity, Weak<ClientSession>>>,
     /// The sessions and trees that have not ended, including those that are ending.
     pub(crate) slots: Rc<Budget>,
     /// Trees that belong to no session.
@@ -91,6 +96,7 @@ impl Server {
             bucket,
             settings: RefCell::new(Rc::new(settings)),
             sessions: RefCell::default(),
+            newest: RefCell::default(),
             slots: Rc::default(),
             shared,
             stop: StopOrder::default(),
@@ -120,13 +126,35 @@ impl Server {
 
     /// The time limits of its sessions.
     pub(crate) fn times(&self) -> SessionTimes {
-        let SessionPolicy { idle, max_age, linger, init_timeout, .. } = self.settings.borrow().policy;
-        SessionTimes { idle, max_age, linger, init_timeout }
+        let SessionPolicy { idle, abandoned, max_age, linger, init_timeout, .. } = self.settings.borrow().policy;
+        SessionTimes { idle, abandoned, max_age, linger, init_timeout }
     }
 
     /// The session with the id that a client presents.
     pub(crate) fn session(&self, token: &str) -> Option<Rc<ClientSession>> {
         self.sessions.borrow().get(token).cloned()
+    }
+
+    /// Notes that a client process uses a session. Returns the session from which the process has moved on, if it uses
+    /// two: the older one.
+    pub(crate) fn used_by_process(&self, owner: Identity, session: &Rc<ClientSession>) -> Option<Rc<ClientSession>> {
+        let mut newest = self.newest.borrow_mut();
+        let before = newest.get(&owner).and_then(Weak::upgrade).filter(|before| !Rc::ptr_eq(before, session));
+        match before {
+            Some(before) if before.is_newer_than(session) => Some(Rc::clone(session)),
+            before => {
+                newest.insert(owner, Rc::downgrade(session));
+                before
+            }
+        }
+    }
+
+    /// Forgets that a session was the newest of a client process.
+    pub(crate) fn left_by_process(&self, owner: &Identity, session: &ClientSession) {
+        let mut newest = self.newest.borrow_mut();
+        if newest.get(owner).is_some_and(|known| std::ptr::eq(known.as_ptr(), session)) {
+            newest.remove(owner);
+        }
     }
 
     /// All sessions.

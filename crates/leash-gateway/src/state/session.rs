@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use super::gateway::{Gateway, SessionSlot};
 use super::{backend::SessionHolding, known_client::KnownClient, server::Server};
-use crate::connection::{ClientConnection, Principal};
+use crate::connection::{ClientConnection, ConnectionUser, Principal};
 use crate::respond::{self, Answer};
 use crate::timers::{Timed, Timer};
 use crate::{budget::BudgetClient, call::Call, config::OwnerPolicy, notified::wait_until};
@@ -42,7 +42,7 @@ pub(crate) struct ClientSession {
     token: RefCell<Rc<str>>,
     life: RefCell<SessionLife>,
     holding: OnceCell<Box<dyn SessionHolding>>,
-    owners: RefCell<Vec<(Identity, WatchId)>>,
+    owners: RefCell<Vec<WatchedOwner>>,
     /// The client's connection that it was used on last.
     connection: RefCell<Option<Rc<ClientConnection>>>,
     /// The number of running searches for owners; `searched` is notified when one ends.
@@ -59,6 +59,14 @@ pub(crate) struct ClientSession {
     over: Notify,
     /// The receipt, once its end has written or received it.
     receipt: OnceCell<Box<Receipt>>,
+}
+
+/// A living client process of a session.
+struct WatchedOwner {
+    identity: Identity,
+    watch: WatchId,
+    /// True if the process has begun a newer session at the same server.
+    moved_on: bool,
 }
 
 /// The parts of a new session.
@@ -145,7 +153,7 @@ impl ClientSession {
             credentials: Headers::default(),
             uid: self.principal.uid,
             origin: self.client.origin,
-            owners: self.owners.borrow().iter().map(|(owner, _)| *owner).collect(),
+            owners: self.owners.borrow().iter().map(|owner| owner.identity).collect(),
             lost: life.lost(),
             unknown_client: life.unknown_client(),
             client: Some(self.known_client.get()),
@@ -376,8 +384,9 @@ impl ClientSession {
     fn forget(&self, gateway: &Gateway) {
         gateway.timers.disarm(self);
         self.server.sessions.borrow_mut().remove(&*self.token());
-        for (_, watch) in self.owners.take() {
-            gateway.watchers.unwatch(watch);
+        for owner in self.owners.take() {
+            self.server.left_by_process(&owner.identity, self);
+            gateway.watchers.unwatch(owner.watch);
         }
     }
 
@@ -503,14 +512,16 @@ impl ClientSession {
         let Some(gateway) = self.gateway.upgrade().filter(|_| self.usable()) else { return };
         let identity = process.id;
         self.known_client.found(&gateway.book, identity.pid);
-        if self.owners.borrow().iter().any(|(known, _)| known.is(&identity)) {
+        if self.owners.borrow().iter().any(|known| known.identity.is(&identity)) {
             return;
         }
         let session = Rc::downgrade(self);
         let gone = move || {
             if let Some(session) = session.upgrade() {
-                session.owners.borrow_mut().retain(|(known, _)| !known.is(&identity));
+                session.owners.borrow_mut().retain(|known| !known.identity.is(&identity));
+                session.server.left_by_process(&identity, &session);
                 session.apply(Event::OwnerGone(identity.pid));
+                session.check_owners();
                 // A child may have inherited the connection.
                 if session.owners.borrow().is_empty() {
                     session.find_owners();
@@ -519,11 +530,33 @@ impl ClientSession {
         };
         match gateway.watchers.watch(process, gone) {
             Ok(watch) => {
-                self.owners.borrow_mut().push((identity, watch));
+                self.owners.borrow_mut().push(WatchedOwner { identity, watch, moved_on: false });
                 self.apply(Event::OwnerFound);
+                if let Some(older) = self.server.used_by_process(identity, self) {
+                    older.is_left_by(&identity);
+                }
             }
             Err(_) => self.search_later(),
         }
+    }
+
+    /// True if it began later. Sessions of the same millisecond have some order, too.
+    pub(crate) fn is_newer_than(&self, other: &ClientSession) -> bool {
+        (self.started_ms, &self.id) > (other.started_ms, &other.id)
+    }
+
+    /// Notes that a client process has begun a newer session at the same server.
+    fn is_left_by(self: &Rc<Self>, process: &Identity) {
+        let mut owners = self.owners.borrow_mut();
+        owners.iter_mut().filter(|owner| owner.identity.is(process)).for_each(|owner| owner.moved_on = true);
+        drop(owners);
+        self.check_owners();
+    }
+
+    /// Notes whether all living client processes have begun newer sessions.
+    fn check_owners(self: &Rc<Self>) {
+        let all = self.owners.borrow().iter().all(|owner| owner.moved_on);
+        self.apply(Event::OwnersMovedOn(all));
     }
 
     /// Called if no descriptor was free to search for the client, or to watch it. If another process was found before,
@@ -553,6 +586,16 @@ impl ClientSession {
         if let Some(gateway) = self.gateway.upgrade() {
             gateway.tasks.spawn_local(task);
         }
+    }
+}
+
+impl ConnectionUser for ClientSession {
+    fn connection_began(self: Rc<Self>) {
+        self.apply(Event::ConnectionBegan);
+    }
+
+    fn connection_ended(self: Rc<Self>) {
+        self.apply(Event::ConnectionEnded);
     }
 }
 

@@ -6,6 +6,7 @@ use super::*;
 
 const TERMS: SessionTimes = SessionTimes {
     idle: Some(Duration::from_secs(100)),
+    abandoned: Some(Duration::from_secs(20_000)),
     max_age: Some(Duration::from_secs(10_000)),
     linger: Duration::from_secs(5),
     init_timeout: Duration::from_secs(60),
@@ -111,6 +112,49 @@ fn session_lives_until_its_last_client_process_ends() {
 }
 
 #[test]
+fn session_that_a_living_client_has_forgotten_ends() {
+    use Event::*;
+    let owned = |then: &[(u64, Event)]| [&[(0, OwnerFound), (0, ConnectionBegan), (1, Opened)], then].concat();
+    let check_owned = |then: &[(u64, Event)], end: (u64, Reason)| check(&owned(then), Some(end));
+    let old = (10_000, Reason::MaxAge);
+    // Its client has begun a newer one, but has a connection of this one, or none since a short time.
+    check_owned(&[(9, OwnersMovedOn(true))], old.clone());
+    check_owned(&[(9, OwnersMovedOn(true)), (50, ConnectionEnded)], (150, Reason::Abandoned));
+    check_owned(&[(9, ConnectionEnded), (50, OwnersMovedOn(true))], (109, Reason::Abandoned));
+    check_owned(&[(9, OwnersMovedOn(true)), (10, ConnectionBegan), (50, ConnectionEnded)], old.clone());
+    // It is in use: a request, a listener, a new connection.
+    let forgotten = [(9, OwnersMovedOn(true)), (10, ConnectionEnded)];
+    let check_used = |then: &[(u64, Event)], end: (u64, Reason)| check_owned(&[&forgotten, then].concat(), end);
+    check_used(&[(20, RequestBegan)], old.clone());
+    check_used(&[(20, RequestBegan), (30, RequestEnded)], (130, Reason::Abandoned));
+    check_used(&[(20, ListenBegan)], old.clone());
+    check_used(&[(20, ConnectionBegan)], old.clone());
+    // Another process of the client uses it, which has begun no newer one.
+    check_used(&[(20, OwnerFound)], old.clone());
+    check_used(&[(20, OwnerFound), (30, OwnerGone(7)), (30, OwnersMovedOn(true))], (110, Reason::Abandoned));
+    // A client that has begun no newer one may come back for longer.
+    check_owned(&[(9, ConnectionEnded)], old);
+    let times = |idle, abandoned| SessionTimes { idle, abandoned, max_age: None, ..TERMS };
+    let seconds = |seconds| Some(Duration::from_secs(seconds));
+    let table = [
+        (seconds(100), seconds(500), false, Some(510)),
+        (seconds(100), seconds(500), true, Some(110)),
+        (seconds(100), seconds(50), true, Some(60)),
+        (None, seconds(500), true, Some(510)),
+        (seconds(100), None, false, None),
+        (None, None, true, None),
+    ];
+    for (idle, abandoned, moved_on, end) in table {
+        let mut life = SessionLife::begin(at(0));
+        for (second, event) in owned(&[(9, OwnersMovedOn(moved_on)), (10, ConnectionEnded)]) {
+            life.apply(event, at(second), &TERMS);
+        }
+        let deadline = life.deadline(&times(idle, abandoned));
+        assert_eq!(deadline, end.map(|end| (at(end), Reason::Abandoned)), "{idle:?}, {abandoned:?}, {moved_on}");
+    }
+}
+
+#[test]
 fn client_death_during_opening_ends_the_session_after_the_answer() {
     let mut life = SessionLife::begin(at(0));
     life.apply(Event::OwnerFound, at(0), &TERMS);
@@ -153,6 +197,10 @@ fn event() -> impl Strategy<Value = Event> {
         Just(Event::OwnerFound),
         (1..4).prop_map(Event::OwnerGone),
         Just(Event::OwnerUnknown),
+        Just(Event::OwnersMovedOn(true)),
+        Just(Event::OwnersMovedOn(false)),
+        Just(Event::ConnectionBegan),
+        Just(Event::ConnectionEnded),
         Just(Event::Tick),
         Just(Event::End(Reason::ClientDeleted)),
         Just(Event::End(Reason::Shutdown)),
@@ -198,7 +246,7 @@ proptest! {
         let mut now = 0;
         for (event, pause) in history {
             now += pause;
-            if let Effect::End(Reason::Idle) = life.apply(event, at(now), &TERMS) {
+            if let Effect::End(Reason::Idle | Reason::Abandoned) = life.apply(event, at(now), &TERMS) {
                 prop_assert_eq!(life.in_flight(), 0);
             }
         }

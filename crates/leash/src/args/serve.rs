@@ -104,6 +104,9 @@ pub(crate) struct SingleServer {
     /// End a session that was idle for this long, or `never` [default: 30m]
     #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration_or_never)]
     pub(crate) idle: Option<IdleLimit>,
+    /// End a session without traffic and connection for this long, even if its client's process lives, or `never` [default: 12h]
+    #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration_or_never)]
+    pub(crate) abandoned: Option<IdleLimit>,
     /// End a session of this age
     #[arg(long, value_name = "DURATION", requires = "server", value_parser = values::duration)]
     pub(crate) max_age: Option<Duration>,

@@ -221,6 +221,7 @@ fn single(args: &SingleServer) -> Result<Settings, ServeRefusal> {
     let defaults = SessionPolicy::default();
     let policy = SessionPolicy {
         idle: args.idle.map_or(defaults.idle, |limit| limit.0),
+        abandoned: args.abandoned.map_or(defaults.abandoned, |limit| limit.0),
         max_age: args.max_age,
         max_sessions: args.max_sessions,
         max_sessions_per_client: args.max_sessions_per_client,

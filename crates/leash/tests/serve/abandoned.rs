@@ -6,20 +6,22 @@ use std::time::Duration;
 
 use rustix::process::{Resource, Signal};
 use testkit::fixture::Fixture;
-use testkit::gateway::Gateway;
+use testkit::gateway::{Gateway, post};
 use testkit::http::{Connection, POST, initialize};
 use testkit::scene::Scene;
 use testkit::sys::{self, Step};
 use testkit::user::Who;
 use testkit::{or_skip, wait};
 
-use super::{both, nothing_is_left, open, receipts};
+use super::{both, live, nothing_is_left, open, receipts};
 
 /// The number of clients. Each has an upstream session, and every fifth one a process tree as well.
 const CLIENTS: usize = 200;
 const WITH_TREE: usize = 5;
 /// The number of concurrent clients, if they do not wait for each other.
 const AT_ONCE: usize = 20;
+/// A request that every server answers.
+const PING: &str = r#"{"jsonrpc":"2.0","id":7,"method":"ping"}"#;
 /// A reset connection is gone by then.
 const SOON: Duration = Duration::from_millis(200);
 
@@ -246,6 +248,49 @@ fn child_that_inherited_a_known_connection_owns_its_session() {
     assert_eq!(hear(), "call 200", "the session of the child goes on");
     drop(orders);
     nothing_is_left(&mut scene, &gateway, &fixture);
+}
+
+/// A worker closes its connections without DELETE and lives on. The test is that worker.
+#[test]
+fn session_that_a_living_client_has_forgotten_ends() {
+    let mut scene = or_skip!(Scene::set(Who::me()));
+    let fixture = Fixture::http(&[]);
+    let gateway = both(&scene, &fixture, r#""idle": "300ms", "grace": "500ms""#);
+    for name in ["http", "stdio"] {
+        let (forgotten, newest) = (open(&gateway, name), open(&gateway, name));
+        wait::until("the older session to end", || (live(&gateway, name) == 1.0).then_some(()));
+        assert_eq!(gateway.post(name, Some(&forgotten), PING).status, 404);
+        assert_eq!(gateway.post(name, Some(&newest), PING).status, 200, "{}", gateway.said());
+        let reply = gateway.ask("DELETE", &format!("/{name}/mcp"), &[("mcp-session-id", &newest)], b"");
+        assert!([200, 202].contains(&reply.status), "{}", reply.text());
+    }
+    nothing_is_left(&mut scene, &gateway, &fixture);
+    let reasons = receipts(&scene).into_iter().map(|receipt| receipt["reason"]["kind"].to_string());
+    let reasons: Vec<String> = reasons.collect();
+    let count = |kind: &str| reasons.iter().filter(|reason| reason.contains(kind)).count();
+    assert_eq!((count("abandoned"), count("client_deleted"), reasons.len()), (2, 2, 4), "{reasons:?}");
+}
+
+/// The same without a newer session: `abandoned` decides, and a session with a connection is not abandoned.
+#[test]
+fn session_without_connection_ends_although_its_client_lives() {
+    let mut scene = or_skip!(Scene::set(Who::me()));
+    let fixture = Fixture::http(&[]);
+    let gateway = both(&scene, &fixture, r#""idle": "1h", "abandoned": "300ms", "grace": "500ms""#);
+    for name in ["http", "stdio"] {
+        let mut connection = gateway.connect();
+        let reply = post(&mut connection, name, None, &initialize("2025-06-18"));
+        let connected = reply.header("mcp-session-id").expect("a session").to_owned();
+        open(&gateway, name);
+        wait::until("the other session to end", || (live(&gateway, name) == 1.0).then_some(()));
+        assert_eq!(post(&mut connection, name, Some(&connected), PING).status, 200, "{}", gateway.said());
+    }
+    nothing_is_left(&mut scene, &gateway, &fixture);
+    let receipts = receipts(&scene);
+    assert_eq!(receipts.len(), 4);
+    for receipt in receipts {
+        assert_eq!(receipt["reason"]["kind"], "abandoned", "{receipt}");
+    }
 }
 
 /// Sessions whose clients are only known by their traffic.

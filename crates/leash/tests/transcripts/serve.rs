@@ -133,6 +133,10 @@ fn help() {
                   --idle <DURATION>
                       End a session that was idle for this long, or `never` [default: 30m]
 
+                  --abandoned <DURATION>
+                      End a session without traffic and connection for this long, even if
+                      its client's process lives, or `never` [default: 12h]
+
                   --max-age <DURATION>
                       End a session of this age
 

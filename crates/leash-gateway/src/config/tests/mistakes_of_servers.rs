@@ -224,7 +224,7 @@ fn unknown_keys_are_refused_with_a_hint() {
             "unknown key `listen` in server `a` | `listen` is a setting of the whole gateway: write it into the `leash` at top level",
             "unknown key `command` in server `a` | `command` is a key of a server: write it next to `leash`, not into it",
             "unknown key `max_age` in server `a` | did you mean `maxAge`?",
-            "unknown key `colour` in server `a` | leash knows idle, maxAge, maxSessions, maxSessionsPerClient, grace, linger, initTimeout, keepAlive, keepAliveFailures, revive, owner, replay, pressureStop, contain, require, spare, memory, pids, cpu",
+            "unknown key `colour` in server `a` | leash knows idle, abandoned, maxAge, maxSessions, maxSessionsPerClient, grace, linger, initTimeout, keepAlive, keepAliveFailures, revive, owner, replay, pressureStop, contain, require, spare, memory, pids, cpu",
         ],
     );
 }

@@ -37,6 +37,7 @@ fn absent_keys_have_their_defaults() {
     assert_eq!(settings.servers["a"].policy, SessionPolicy::default());
     let expected = SessionPolicy {
         idle: Some(1800 * SECOND),
+        abandoned: Some(43_200 * SECOND),
         max_age: None,
         max_sessions: None,
         max_sessions_per_client: None,
@@ -97,12 +98,13 @@ fn the_type_selects_the_transport() {
 #[test]
 fn all_keys_of_a_policy_are_read() {
     let policy = server(
-        r#"{"command": "c", "leash": {"idle": "never", "maxAge": "12h", "maxSessions": 5, "maxSessionsPerClient": 4, "grace": "0", "linger": "1s", "initTimeout": "2m",
+        r#"{"command": "c", "leash": {"idle": "never", "abandoned": "1d", "maxAge": "12h", "maxSessions": 5, "maxSessionsPerClient": 4, "grace": "0", "linger": "1s", "initTimeout": "2m",
         "keepAlive": "30s", "keepAliveFailures": 2, "revive": true, "owner": "traffic", "replay": "64KiB", "pressureStop": "5m"}}"#,
     )
     .policy;
     let expected = SessionPolicy {
         idle: None,
+        abandoned: Some(86_400 * SECOND),
         max_age: Some(43_200 * SECOND),
         max_sessions: Some(5),
         max_sessions_per_client: Some(4),
