@@ -1,7 +1,7 @@
 //! Hosts of every kind: they read, read slowly, never read, close their stderr, or have a terminal; and a disk that is full.
 
 use std::fs;
-use std::io::Read as _;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
@@ -126,17 +126,27 @@ fn full_disk_costs_the_log_and_nothing_else() {
     let scene = or_skip!(Scene::set(Who::Root));
     fs::create_dir_all(scene.dir().join("state")).expect("a directory");
     let mut command = scene.zoo(["ns", "--tmpfs", "state", "--fill", "state", "--"]);
-    let words = run_words(&scene, &["--grace", "200ms"], &format!("{MUCH}; exit 3"));
-    let answer: Answer = command.args(words).output().expect("cannot start it").into();
-    assert_eq!(answer.code, 3, "{}", answer.stderr);
-    // leash warns once that the log is not complete, and once that it cannot write the receipt. A warning may stand in the
-    // middle of a line of the server, which has several pieces.
-    let (mut said, mut warnings) = (answer.stderr.clone(), Vec::new());
+    // The server waits after its first line, until the host has read the warning: leash drops a warning that a full pipe
+    // does not take.
+    let words = run_words(&scene, &["--grace", "200ms"], &format!("echo first >&2; read go; {MUCH}; exit 3"));
+    command.args(words).stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut leash = command.spawn().expect("cannot start it");
+    let mut stderr = BufReader::new(leash.stderr.take().expect("a pipe"));
+    let mut said = String::new();
+    while !said.contains("warning: the log in ") {
+        assert_ne!(stderr.read_line(&mut said).expect("it is text"), 0, "no warning: {said}");
+    }
+    std::io::Write::write_all(leash.stdin.as_mut().expect("a pipe"), b"go\n").expect("the server reads");
+    stderr.read_to_string(&mut said).expect("it is text");
+    assert_eq!(leash.wait().expect("it is ours").code(), Some(3), "{said}");
+    // A warning may stand in the middle of a line of the server, which has several pieces.
+    let mut warnings = Vec::new();
     while let Some(at) = said.find("warning: ") {
         let end = at + said[at..].find('\n').expect("a whole line") + 1;
         warnings.push(said.drain(at..end).collect::<String>());
     }
-    assert!(said.as_bytes() == much(), "the host gets every byte: {} of them", said.len());
+    let expected = [b"first\n".as_slice(), &much()].concat();
+    assert!(said.as_bytes() == expected, "the host gets every byte: {} of them", said.len());
     let about_log = warnings.iter().filter(|warning| warning.starts_with("warning: the log in ")).count();
     assert_eq!(about_log, 1, "{warnings:?}");
     check_gone(&scene);
