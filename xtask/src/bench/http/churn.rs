@@ -43,6 +43,9 @@ are those below it when all sessions are closed and two seconds have passed.";
 /// Bytes left per session. This much is heap fragmentation, not memory that is still held.
 const LEFT: Goal = Goal::AtMost(16.0);
 
+/// HTTP sessions per second of leash, on kept connections.
+const RATE: Goal = Goal::AtLeast(5_500.0);
+
 /// With fewer sessions, the bench would measure heap fragmentation only.
 const ENOUGH: u64 = 10_000;
 
@@ -213,8 +216,13 @@ fn report(arms: &[Arm]) -> Report {
         ]);
         panel.bar(&name, tone, ratio);
         report.keep(&name, "1/s", &rates, index);
+        let is_leash = arm.way == (Way { front: Front::Leash, behind: Behind::Http });
+        if is_leash && arm.connections == Connections::Kept {
+            let what = format!("{name}: sessions per second");
+            report.claim(Claim { what, unit: "1/s", found: rates.median(index), goal: RATE });
+        }
         let is_enough = arm.memory.last().is_some_and(|(sessions, _)| *sessions >= ENOUGH);
-        if is_enough && arm.way == (Way { front: Front::Leash, behind: Behind::Http }) {
+        if is_enough && is_leash {
             let what = format!("{name}: bytes left by a closed session");
             report.claim(Claim { what, unit: "", found: Estimate::single(left), goal: LEFT });
         }

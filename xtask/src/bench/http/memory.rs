@@ -22,18 +22,24 @@ const SIZES: [usize; 4] = [1, 200, 1_000, 10_000];
 #[derive(Clone, Copy)]
 struct Bounds {
     many: usize,
-    /// For peers, and for gateways that start a server per session.
+    /// For leash in front of a server per session, with no connection.
+    trees: usize,
+    /// For peers, and for all others that start a server per session.
     few: usize,
 }
 
-const WHOLE: Bounds = Bounds { many: 10_000, few: 200 };
+const WHOLE: Bounds = Bounds { many: 10_000, trees: 1_000, few: 200 };
 
 /// Enough to see that the bench works.
-const SHORT: Bounds = Bounds { many: 1_000, few: 30 };
+const SHORT: Bounds = Bounds { many: 1_000, trees: 30, few: 30 };
+
+/// For the processes of leash beside the gateway, in kB per stdio session.
+const BESIDE: Goal = Goal::AtMost(100.0);
 
 const ABOUT: &str = "what each idle session adds to the private memory of the gateway's process: (memory with the most sessions - \
 memory with one) / sessions in between. The sockets' memory in the kernel is not in it. Beside it are processes that the gateway \
-has for itself, servers excepted: of leash in front of stdio, the supervisor and the keeper of each tree. It is filled three times at \
+has for itself, servers excepted: of leash in front of stdio, the supervisor of all trees and the keeper of each. Of these, pages that \
+differ from every file are counted (`Pss_Dirty`), and one that several processes share counts once. It is filled three times at \
 most: an interval is the range of these.";
 
 /// The descriptors of a process besides those of sessions.
@@ -65,7 +71,7 @@ impl Held {
     fn goal(self) -> Option<Goal> {
         match self {
             Self::Alone => Some(Goal::AtMost(8.0)),
-            Self::Connected => Some(Goal::AtMost(20.0)),
+            Self::Connected => Some(Goal::AtMost(9.0)),
             Self::Listening => None,
         }
     }
@@ -124,7 +130,12 @@ fn cases(descriptors: u64, bounds: Bounds, all_peers: bool) -> Vec<Case> {
     };
     let case = |way: Way, held: Held| {
         let is_many = way.behind == Behind::Http && !matches!(way.front, Front::Peer(_));
-        let most = if is_many { bounds.many.min(held.most(descriptors)) } else { bounds.few };
+        let is_leash = matches!(way.front, Front::Leash);
+        let most = match held {
+            _ if is_many => bounds.many.min(held.most(descriptors)),
+            Held::Alone if is_leash => bounds.trees,
+            _ => bounds.few,
+        };
         let mut sizes: Vec<usize> = SIZES.iter().map(|&size| size.min(most)).collect();
         sizes.dedup();
         Case { way, held, sizes, found: Ok(Vec::new()) }
@@ -198,13 +209,13 @@ pub(super) fn settled(read: &dyn Fn() -> Outcome<f64>) -> Outcome<f64> {
     Ok(least)
 }
 
-/// The private memory of all processes below the gateway, without the servers, which are this same program.
+/// The changed memory of all processes below the gateway, without the servers, which are this same program.
 fn beside(gateway: Pid) -> f64 {
     let program = |pid: Pid| std::fs::read_link(format!("/proc/{}/exe", pid.as_raw_nonzero())).ok();
     let ours = program(rustix::process::getpid());
     let others = descendants(gateway).into_iter().filter(|&pid| program(pid) != ours);
     // A process that exits meanwhile counts as zero.
-    others.filter_map(|pid| kilobytes(pid, "Private_Dirty:").ok()).sum()
+    others.filter_map(|pid| kilobytes(pid, "Pss_Dirty:").ok()).sum()
 }
 
 fn report(cases: &[Case]) -> Report {
@@ -250,6 +261,10 @@ impl Case {
         let each = slopes.median(0);
         let [one, few, many, most] = [0, 1, 2, 3].map(|index| self.at(found, index));
         let beside = format!("{:.1}", slopes.median(1).value);
+        if let (Way { front: Front::Leash, behind: Behind::Stdio }, Held::Alone) = (self.way, self.held) {
+            let what = format!("{name}: memory of leash's processes beside the gateway, per session");
+            report.claim(Claim { what, unit: "kB", found: slopes.median(1), goal: BESIDE });
+        }
         report.row([name.clone(), held.into(), one, few, many, most, format!("{each:.1}"), beside]);
         report.keep(&format!("{name}, {held}"), "KiB/session", &slopes, 0);
         panel.bar(&name, self.way.tone(), each);
@@ -287,7 +302,8 @@ mod tests {
             cases.filter(|case| case.way == Way { front, behind }).map(|case| case.sizes).collect()
         };
         assert_eq!(sizes(100_000, Front::Leash, Behind::Http), [SIZES; 3]);
-        assert_eq!(sizes(100_000, Front::Leash, Behind::Stdio), [[1, WHOLE.few]; 3]);
+        let few = vec![1, WHOLE.few];
+        assert_eq!(sizes(100_000, Front::Leash, Behind::Stdio), [vec![1, 200, WHOLE.trees], few.clone(), few]);
         assert_eq!(sizes(100_000, Front::Peer(Peer::Crate), Behind::Http), [[1, WHOLE.few]; 3]);
         assert!(sizes(100_000, Front::Peer(Peer::Supergateway), Behind::Http).is_empty());
     }

@@ -55,6 +55,9 @@ const UNIT: &str = "unit";
 
 const GOAL: Goal = Goal::AtMost(2.0);
 
+/// For the largest tree, to `cgroup.kill` alone.
+const TO_KERNEL: Goal = Goal::AtMost(1.2);
+
 const ABOUT: &str = "with `--grace 0`, trees of plain children, `setsid` helpers, daemons and a deep chain, a quarter \
 each, all of which ignore SIGTERM. A pipe that all processes hold shows when the last one is dead. The first row of \
 each size is one write to `cgroup.kill` without leash: the time that the kernel needs in any case. The prototype's \
@@ -119,6 +122,11 @@ fn add(report: &mut Report, cases: &[&Case], rounds: &Rounds, index: usize) {
         if case.victim == Victim::Owner {
             let what = format!("owner killed, {size} processes in `{}`: time to the prototype", case.containment);
             report.claim(Claim { what, unit: "", found: to_prototype, goal: GOAL });
+            if Some(&size) == SIZES.last() {
+                let what =
+                    format!("owner killed, {size} processes in `{}`: time to cgroup.kill alone", case.containment);
+                report.claim(Claim { what, unit: "", found: to_kernel, goal: TO_KERNEL });
+            }
         }
     }
     report.panel(panel);

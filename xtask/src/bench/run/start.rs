@@ -20,7 +20,7 @@ const ARMS: [Arm; 5] = [
 ];
 
 /// Milliseconds; too few to notice.
-const GOAL: Goal = Goal::AtMost(5.0);
+const GOAL: Goal = Goal::AtMost(1.5);
 
 pub(super) fn measure(effort: Effort) -> Outcome<Report> {
     let rounds = Rounds::take(effort.pick(5, 100), ARMS.len(), |arm| first_byte(ARMS[arm].1))?;
